@@ -1,0 +1,2 @@
+//! The `photon` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The sans-IO cores of dispatcher and joiner.

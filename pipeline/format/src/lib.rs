@@ -1,0 +1,1 @@
+//! Framing, key rules, configuration, and the files of the pipeline.

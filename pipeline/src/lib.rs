@@ -1,0 +1,1 @@
+//! The stream join: reader, event store, dispatcher, joiner.

@@ -1,0 +1,1 @@
+//! What every crate that owns files shares: durable write, flock, framed append file.

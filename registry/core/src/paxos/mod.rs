@@ -1,0 +1,4 @@
+//! Multi-Paxos over opaque bytes.
+
+pub mod ballot;
+pub mod message;

@@ -1,0 +1,1 @@
+//! Does the output say what the input says: pure findings over clicks, outputs and registry.

@@ -1,0 +1,1 @@
+//! The whole registry in one thread, from one seed.

@@ -1,0 +1,1 @@
+//! The offline verifier: scan, fence, repair, ledger.
