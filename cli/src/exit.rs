@@ -1,0 +1,73 @@
+//! The exit codes of `photon`: fixed, and printed by `--help`.
+
+use std::process::ExitCode;
+
+/// How a command ended. Scripts rely on these numbers; they never change their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Ok,
+    /// It did not work; the message says why.
+    Failure,
+    /// The command line or the configuration is wrong.
+    Usage,
+    /// `verify` found differences between input, output and registry.
+    Differences,
+    /// Nobody answered.
+    Unreachable,
+    /// A journal or an output is damaged.
+    Damage,
+    /// This joiner was fenced: its output directory is no longer its own.
+    Fenced,
+    /// The data directory belongs to another node or cluster, or is in use.
+    DataDirectory,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        match self {
+            Exit::Ok => 0,
+            Exit::Failure => 1,
+            Exit::Usage => 2,
+            Exit::Differences => 3,
+            Exit::Unreachable => 4,
+            Exit::Damage => 5,
+            Exit::Fenced => 6,
+            Exit::DataDirectory => 7,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// An error that knows with which code the process should end.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ExitError {
+    /// The code.
+    pub exit: Exit,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+/// An `anyhow` error that ends the process with this code.
+pub fn error(exit: Exit, message: impl std::fmt::Display) -> anyhow::Error {
+    ExitError { exit, message: message.to_string() }.into()
+}
+
+/// The end of `--help`.
+pub const HELP: &str = "\
+Exit codes:
+  0  all is well
+  1  it did not work; the message says why
+  2  the command line or the configuration is wrong
+  3  verify found differences
+  4  nobody answered
+  5  a journal or an output is damaged
+  6  this joiner was fenced
+  7  the data directory is another's, or in use";
