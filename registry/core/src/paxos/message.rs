@@ -39,6 +39,9 @@ pub struct Promise {
     pub trimmed_end: Slot,
     /// What it accepted at or above max(`from`, its `commit_end`), in the order of slots.
     pub accepted: Vec<Entry>,
+    /// Not all of it fits one message: the candidate asks again with `from` here, and counts the
+    /// promise only when it has it whole. None: this was the last of it.
+    pub more_from: Option<Slot>,
 }
 
 /// Refusal of a `Prepare` or `Accept` below the promised ballot. A hint: it raises the next round
