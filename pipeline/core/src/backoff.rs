@@ -1,0 +1,101 @@
+//! How long to wait before the next try.
+//!
+//! Invariant: a wait is never shorter than `min` and never longer than `max`; waits double on
+//! average. The jitter is decorrelated: each wait is drawn between `min` and what would double the
+//! last one, so that clicks which failed together do not come back together.
+//!
+//! Not here: what is tried again. A store that is behind raises nothing: see [`Backoff::steady`].
+
+use std::time::Duration;
+
+use crate::prng::Prng;
+
+/// The bounds of all waits of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BackoffBounds {
+    /// The shortest wait.
+    pub min: Duration,
+    /// The longest wait.
+    pub max: Duration,
+}
+
+impl Default for BackoffBounds {
+    /// 100 ms doubling to 60 s.
+    fn default() -> BackoffBounds {
+        BackoffBounds { min: Duration::from_millis(100), max: Duration::from_secs(60) }
+    }
+}
+
+/// Where one repeated thing stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Backoff {
+    /// The last wait that was drawn; zero before the first.
+    last: Duration,
+}
+
+impl Backoff {
+    /// The wait before the next try after a failure; raises the level.
+    pub fn raise(&mut self, bounds: BackoffBounds, prng: &mut Prng) -> Duration {
+        // Uniform between `min` and `4 · last − min` has the mean `2 · last`. Already the first
+        // wait is drawn, between `min` and twice that.
+        let doubled = self.last.saturating_mul(4).saturating_sub(bounds.min);
+        let ceiling = doubled.max(bounds.min.saturating_mul(2)).min(bounds.max);
+        self.last = prng.duration(bounds.min.min(bounds.max), ceiling);
+        self.last
+    }
+
+    /// The wait before the next try when nothing failed, and it was only too early to ask: short,
+    /// and the level stays.
+    pub fn steady(&self, bounds: BackoffBounds, prng: &mut Prng) -> Duration {
+        let min = bounds.min.min(bounds.max);
+        prng.duration(min, min.saturating_mul(2).min(bounds.max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_on_average_up_to_the_longest() {
+        let bounds = BackoffBounds::default();
+        let runs = 2_000;
+        let mut sums = [Duration::ZERO; 16];
+        for seed in 0..runs {
+            let (mut backoff, mut prng) = (Backoff::default(), Prng::new(seed));
+            for sum in &mut sums {
+                let wait = backoff.raise(bounds, &mut prng);
+                assert!(bounds.min <= wait && wait <= bounds.max, "{wait:?}");
+                *sum += wait;
+            }
+        }
+        let means = sums.map(|sum| sum / u32::try_from(runs).unwrap());
+        assert!((0.145..0.155).contains(&means[0].as_secs_f64()), "{means:?}");
+        for pair in means[..5].windows(2) {
+            let factor = pair[1].as_secs_f64() / pair[0].as_secs_f64();
+            assert!((1.8..2.2).contains(&factor), "{means:?}");
+        }
+        assert!(Duration::from_secs(20) < means[15], "{means:?}");
+    }
+
+    #[test]
+    fn being_too_early_raises_nothing() {
+        let (mut backoff, mut prng) = (Backoff::default(), Prng::new(3));
+        let bounds = BackoffBounds::default();
+        backoff.raise(bounds, &mut prng);
+        let before = backoff;
+        for _ in 0..100 {
+            let wait = backoff.steady(bounds, &mut prng);
+            assert!(bounds.min <= wait && wait <= bounds.min * 2);
+        }
+        assert_eq!(backoff, before);
+    }
+
+    #[test]
+    fn bounds_the_wrong_way_round_do_no_harm() {
+        let bounds = BackoffBounds { min: Duration::from_secs(2), max: Duration::from_secs(1) };
+        let (mut backoff, mut prng) = (Backoff::default(), Prng::new(3));
+        assert!(backoff.raise(BackoffBounds { min: Duration::ZERO, max: Duration::ZERO }, &mut prng).is_zero());
+        assert!(backoff.steady(bounds, &mut prng) <= bounds.min);
+    }
+}
