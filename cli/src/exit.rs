@@ -71,3 +71,16 @@ Exit codes:
   5  a journal or an output is damaged
   6  this joiner was fenced
   7  the data directory is another's, or in use";
+
+/// The code for an error that ends the process: the first cause that knows one decides.
+pub fn of(error: &anyhow::Error) -> Exit {
+    for cause in error.chain() {
+        if let Some(known) = cause.downcast_ref::<ExitError>() {
+            return known.exit;
+        }
+        if cause.is::<photon_format::error::ConfigError>() {
+            return Exit::Usage;
+        }
+    }
+    Exit::Failure
+}

@@ -164,8 +164,8 @@ impl Generator {
     fn query(&mut self, number: u64, clicks_left: u64, queries_left: u64) -> anyhow::Result<()> {
         let query_id = self.uuid();
         let millis = START_MILLIS + number * QUERY_MILLIS;
-        let orphan = self.prng.chance(1, 8);
-        let copies = if self.prng.chance(1, 10) { 3 } else { 1 };
+        let orphan = self.one_in(8);
+        let copies = if self.one_in(10) { 3 } else { 1 };
         // The copy that is written first wins; later ones carry another text, as in real logs.
         let mut first_response = String::new();
         let at = number + DISTANCE_MAX / 100;
@@ -186,7 +186,7 @@ impl Generator {
         for _ in 0..self.clicks_of_query(clicks_left, queries_left) {
             self.click(&query_id, if orphan { None } else { Some(&first_response) }, at, millis)?;
         }
-        if self.prng.chance(1, 400) {
+        if self.one_in(400) {
             self.malformed(at);
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Generator {
             return clicks_left;
         }
         let wanted = if self.prng.below(queries_left) < clicks_left {
-            if self.prng.chance(1, 50) { 1 + self.prng.below(40) } else { 1 + self.prng.below(2) }
+            if self.one_in(50) { 1 + self.prng.below(40) } else { 1 + self.prng.below(2) }
         } else {
             0
         };
@@ -207,12 +207,12 @@ impl Generator {
 
     fn click(&mut self, query_id: &str, response: Option<&str>, query_at: u64, query_millis: u64) -> anyhow::Result<()> {
         let id = self.uuid();
-        let null = self.prng.chance(1, 500);
+        let null = self.one_in(500);
         // One in twenty is written before its query; most soon after it; a few much later.
-        let (at, millis) = if self.prng.chance(1, 20) {
+        let (at, millis) = if self.one_in(20) {
             (query_at - self.prng.below(DISTANCE_MAX / 100), query_millis - self.prng.below(13_000))
         } else {
-            let far = if self.prng.chance(1, 30) { DISTANCE_MAX } else { 200 };
+            let far = if self.one_in(30) { DISTANCE_MAX } else { 200 };
             let distance = self.prng.below(far);
             (query_at + distance, query_millis + distance * QUERY_MILLIS + self.prng.below(1_000))
         };
@@ -231,7 +231,7 @@ impl Generator {
         let (reference, response) = if null { ("", "") } else { (query_id, response.unwrap_or_default()) };
         writeln!(self.oracle_rows, "{}\t{id}\t{state}\t{reference}\t{response}", millis * 1_000)
             .context("can not write the oracle")?;
-        if self.prng.chance(1, 200) {
+        if self.one_in(200) {
             self.oracle.resent += 1;
             let later = at + self.prng.below(DISTANCE_MAX / 10);
             self.schedule(later, text.clone());
@@ -300,6 +300,10 @@ impl Generator {
             1 => format!("\"{}\"", instant.strftime("%Y-%m-%dT%H:%M:%S.%3f+0000")),
             _ => millis.to_string(),
         }
+    }
+
+    fn one_in(&mut self, of: u64) -> bool {
+        self.prng.below(of) == 0
     }
 
     fn uuid(&mut self) -> String {

@@ -1,2 +1,78 @@
-//! The `photon` binary.
-fn main() {}
+//! The `photon` binary: every role, the demo, the verifier and the tools.
+//!
+//! Not here: what the commands do. This file names them, sets up traces, and turns the way they
+//! end into an exit code.
+
+mod exit;
+mod generate;
+mod start_block;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::Exit;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Joins two continuous event streams exactly once, over several datacenters.
+#[derive(Parser)]
+#[command(name = "photon", version, after_help = exit::HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// What to trace, on standard error: error, warn, info, debug, trace, or `crate=level,...`.
+    #[arg(long, global = true, env = "PHOTON_LOG", default_value = "warn", value_name = "FILTER")]
+    log: String,
+    /// The form of traces.
+    #[arg(long, global = true, env = "PHOTON_LOG_FORMAT", default_value = "text", value_name = "FORM")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write logs of clicks and queries, with the faults of real ones and an oracle.
+    #[command(after_help = exit::HELP)]
+    Generate(generate::GenerateArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(message) = set_up_traces(&cli.log, cli.log_format) {
+        eprintln!("error: {message}");
+        return Exit::Usage.into();
+    }
+    match run(cli.command) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            exit::of(&error).into()
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Generate(args) => generate::run(&args),
+    }
+}
+
+fn set_up_traces(filter: &str, format: LogFormat) -> Result<(), String> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| format!("--log {filter:?}: {error}"))?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.with_ansi(false).init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
