@@ -17,17 +17,17 @@ use std::path::{Path, PathBuf};
 use crate::durable;
 use crate::error::DiskError;
 use crate::frame::{FILE_HEAD_BYTES, FRAME_VERSION, FileHead, RECORD_HEAD_BYTES, RECORD_MAGIC, RecordHead};
+use crate::window::Window;
 
 /// The longest body of a record.
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// So many bytes may wait in memory before they are written (not synced).
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
-/// How much is read at once.
-const READ_BYTES: usize = 256 * 1024;
+/// How much is rewritten at once.
+const REWRITE_BYTES: usize = 256 * 1024;
 
 const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize);
-const _: () = assert!(RECORD_HEAD_BYTES < READ_BYTES);
 
 /// What a file holds, and in which version. Another one's is refused by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,9 +232,9 @@ struct Scanned {
 }
 
 fn scan(file: &File, path: &Path, format: Format, mut visit: impl FnMut(&[u8])) -> Result<Scanned, DiskError> {
-    let file_bytes = file.metadata().map_err(DiskError::io("stat of", path))?.len();
-    let head = read_file_head(file, path, format, file_bytes)?;
-    let mut reader = Window { file, path, file_bytes, start: 0, bytes: Vec::new() };
+    let head = read_file_head(file, path, format)?;
+    let mut reader = Window::open(file, path)?;
+    let file_bytes = reader.file_bytes();
     let mut end = FILE_HEAD_BYTES as u64;
     let mut synced = end;
     let bad = loop {
@@ -269,13 +269,16 @@ fn scan(file: &File, path: &Path, format: Format, mut visit: impl FnMut(&[u8])) 
     Ok(Scanned { nonce: head.nonce, end, synced: synced.min(end), file_bytes })
 }
 
-fn read_file_head(file: &File, path: &Path, format: Format, file_bytes: u64) -> Result<FileHead, DiskError> {
+fn read_file_head(file: &File, path: &Path, format: Format) -> Result<FileHead, DiskError> {
     let damage = |reason: &str| DiskError::Damage { path: path.to_owned(), offset: 0, reason: reason.to_owned() };
-    if file_bytes < FILE_HEAD_BYTES as u64 {
-        return Err(damage("the head of the file is cut short"));
-    }
     let mut bytes = [0; FILE_HEAD_BYTES];
-    file.read_exact_at(&mut bytes, 0).map_err(DiskError::io("reading", path))?;
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => (),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            return Err(damage("the head of the file is cut short"));
+        }
+        Err(error) => return Err(DiskError::io("reading", path)(error)),
+    }
     let head =
         FileHead::decode(&bytes).ok_or_else(|| damage("the head of the file is bad, or it is no framed file"))?;
     if (head.kind, head.version) != (format.kind, format.version) {
@@ -290,9 +293,9 @@ fn read_file_head(file: &File, path: &Path, format: Format, file_bytes: u64) -> 
 fn highest_synced_behind(reader: &mut Window<'_>, nonce: u64, from: u64) -> Result<u64, DiskError> {
     let mut highest = 0;
     let mut at = from + 1;
-    while at + RECORD_HEAD_BYTES as u64 <= reader.file_bytes {
-        let rest = usize::try_from(reader.file_bytes - at).unwrap_or(usize::MAX).min(READ_BYTES);
-        let Some(bytes) = reader.at(at, rest)? else { break };
+    loop {
+        let bytes = reader.from(at)?;
+        let Some(last) = bytes.len().checked_sub(RECORD_HEAD_BYTES) else { break };
         for (offset, head) in (at..).zip(bytes.windows(RECORD_HEAD_BYTES)) {
             if !head.starts_with(RECORD_MAGIC) {
                 continue;
@@ -302,7 +305,7 @@ fn highest_synced_behind(reader: &mut Window<'_>, nonce: u64, from: u64) -> Resu
                 highest = highest.max(record.synced);
             }
         }
-        at += (rest - RECORD_HEAD_BYTES + 1) as u64;
+        at += last as u64 + 1;
     }
     Ok(highest)
 }
@@ -310,10 +313,10 @@ fn highest_synced_behind(reader: &mut Window<'_>, nonce: u64, from: u64) -> Resu
 /// Writes bytes that are there once more: what was read back after a kill may come from a page that
 /// the kernel failed to write and calls clean. The page cache is not the disk.
 fn rewrite(file: &File, path: &Path, from: u64, end: u64) -> Result<(), DiskError> {
-    let mut bytes = vec![0; READ_BYTES];
+    let mut bytes = vec![0; REWRITE_BYTES];
     let mut at = from;
     while at < end {
-        let count = usize::try_from(end - at).unwrap_or(usize::MAX).min(READ_BYTES);
+        let count = usize::try_from(end - at).unwrap_or(usize::MAX).min(REWRITE_BYTES);
         file.read_exact_at(&mut bytes[..count], at).map_err(DiskError::io("reading", path))?;
         file.write_all_at(&bytes[..count], at).map_err(DiskError::io("writing", path))?;
         at += count as u64;
@@ -329,35 +332,6 @@ fn new_head(format: Format) -> FileHead {
 
 fn kind_text(kind: u32) -> String {
     kind.to_be_bytes().escape_ascii().to_string()
-}
-
-/// A piece of the file in memory, moved forward as it is read.
-struct Window<'a> {
-    file: &'a File,
-    path: &'a Path,
-    /// Length when the scan began: what comes later is not looked at.
-    file_bytes: u64,
-    /// Where `bytes` begins in the file.
-    start: u64,
-    bytes: Vec<u8>,
-}
-
-impl Window<'_> {
-    /// `count` bytes from `offset`, or None where the file ends before that.
-    fn at(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>, DiskError> {
-        let Some(end) = offset.checked_add(count as u64).filter(|end| *end <= self.file_bytes) else {
-            return Ok(None);
-        };
-        if offset < self.start || self.start + (self.bytes.len() as u64) < end {
-            let wanted = count.max(READ_BYTES) as u64;
-            let wanted = usize::try_from(wanted.min(self.file_bytes - offset)).expect("at most count or READ_BYTES");
-            self.bytes.resize(wanted, 0);
-            self.start = offset;
-            self.file.read_exact_at(&mut self.bytes, offset).map_err(DiskError::io("reading", self.path))?;
-        }
-        let from = usize::try_from(offset - self.start).expect("within the window");
-        Ok(Some(&self.bytes[from..from + count]))
-    }
 }
 
 #[cfg(test)]
@@ -394,7 +368,7 @@ mod tests {
     fn records_go_round_over_many_opens() {
         let dir = tempfile::tempdir().unwrap();
         let path = file_of(&dir);
-        let long = vec![7; 3 * READ_BYTES];
+        let long = vec![7; 3 * REWRITE_BYTES];
         write_synced(&path, &[b"one", b"", &long]);
         write_synced(&path, &[b"two"]);
         let want = Content { records: vec![b"one".to_vec(), vec![], long, b"two".to_vec()], torn_bytes: 0 };

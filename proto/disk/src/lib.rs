@@ -13,5 +13,6 @@ pub mod lock;
 
 mod frame;
 pub mod framed;
+pub mod window;
 
 pub use error::DiskError;
