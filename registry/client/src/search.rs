@@ -74,7 +74,7 @@ pub(crate) async fn round(config: Arc<ClientConfig>, expected: Option<ClusterId>
     // Hints may lead out of the list and in circles; each address is asked once, and twice as many
     // as are listed are enough.
     while let Some(endpoint) = to_ask.pop_front() {
-        if asked.contains(&endpoint) || 2 * count + 1 <= asked.len() {
+        if asked.contains(&endpoint) || 2 * count < asked.len() {
             continue;
         }
         asked.push(endpoint.clone());

@@ -38,6 +38,7 @@ async fn a_thousand_calls_become_few_chunks() {
                 std::task::Poll::Pending
             ));
             entered.send(()).await.unwrap();
+            drop(entered);
             call.await
         }));
     }
