@@ -42,6 +42,8 @@ struct Facts {
     click: Option<(Place, Progress)>,
     /// Found behind the end of the judged input: explains a line, is not judged.
     late: bool,
+    /// A verifier deleted its claim, or was about to, and did not come to re-inject it.
+    deleted: bool,
     ends: Ends,
     lines: Vec<(LinePlace, Token)>,
     answer: Option<Answer>,
@@ -128,6 +130,12 @@ impl Check {
         }
     }
 
+    /// A click whose claim a verifier deleted, or was about to, and then did not re-inject: ends
+    /// that were recorded for it are older than the claim and no longer its end.
+    pub fn add_deleted(&mut self, key: EventKey) {
+        self.keys.entry(key).or_default().deleted = true;
+    }
+
     /// What is known about an incarnation. Two different directories of one incarnation are no
     /// evidence: whoever finds the second one says [`Evidence::Damaged`].
     pub fn set_evidence(&mut self, incarnation: Incarnation, evidence: Evidence) {
@@ -195,7 +203,8 @@ impl Check {
         if self.counted_lines(facts).next().is_some() {
             return State::Joined;
         }
-        match (facts.answer, facts.ends.first(), progress) {
+        let end = if facts.deleted { None } else { facts.ends.first() };
+        match (facts.answer, end, progress) {
             (None, _, _) => State::Pending(Pending::NotAsked),
             (Some(Answer::Present(holder)), _, _) => self.state_of_claimed(holder, progress, reach),
             // Nobody has it and nobody ever will: recorded or not, that is its end.

@@ -141,6 +141,17 @@ fn a_recorded_end_does_not_hide_a_line() {
 }
 
 #[test]
+fn an_end_older_than_a_deleted_claim_is_no_end() {
+    let mut check = Check::new();
+    click(&mut check, 0, Some("k"), Progress::Settled);
+    check.add_end(End { place: Place { source: 0, offset: 0 }, key: Some(key("k")), state: EndState::Unjoinable });
+    check.set_answer(&key("k"), Answer::Absent);
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Ended(EndState::Unjoinable)));
+    check.add_deleted(key("k"));
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Lost(Loss::Unclaimed)));
+}
+
+#[test]
 fn expired_is_an_end_with_or_without_a_record() {
     let expired = |ends| Case { ends, answer: Some(Answer::Expired), ..Case::default() };
     check_state(expired(&[]), State::Ended(EndState::Expired));
