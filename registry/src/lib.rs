@@ -1,1 +1,4 @@
 //! The IdRegistry server.
+
+pub mod datadir;
+pub mod journal;

@@ -1,0 +1,119 @@
+use std::fs;
+
+use super::*;
+
+const HOUR: CreationFacts = CreationFacts { bucket_micros: 3_600_000_000 };
+
+fn open(path: &Path) -> Result<DataDir, DataDirError> {
+    DataDir::open(path, NodeId(1), HOUR)
+}
+
+#[track_caller]
+fn refused(result: Result<DataDir, DataDirError>, words: &str) {
+    let error = result.map(|dir| dir.path().to_owned()).unwrap_err();
+    assert!(error.is_refusal(), "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn each_start_raises_the_boot_and_keeps_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("registry/1");
+    let first = open(&path).unwrap();
+    assert_eq!((first.node(), first.boot(), first.cluster()), (NodeId(1), 1, None));
+    let (incarnation, nonce) = (first.incarnation(), first.nonce());
+    drop(first);
+    let second = open(&path).unwrap();
+    assert_eq!((second.incarnation(), second.boot()), (incarnation, 2));
+    assert_ne!(second.nonce(), nonce);
+    assert!(second.journal_dir().join("0000000001.journal").is_file());
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    let first = open(&path).unwrap();
+    refused(open(&path), "in use");
+    drop(first);
+    assert_eq!(open(&path).unwrap().boot(), 2);
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    drop(open(&path).unwrap());
+    refused(DataDir::open(&path, NodeId(2), HOUR), "belongs to node 1, this is node 2");
+    refused(DataDir::open(&path, NodeId(1), CreationFacts { bucket_micros: 1 }), "bucket_micros = 3600000000");
+    fs::write(
+        path.join("identity"),
+        fs::read_to_string(path.join("identity")).unwrap().replace("node 1\n", "node 2\n"),
+    )
+    .unwrap();
+    assert!(open(&path).unwrap_err().is_damage(), "a changed identity does not have its crc");
+    fs::write(path.join("identity"), "photon registry-node 9\nnode 1\n").unwrap();
+    refused(open(&path), "format registry-node 9");
+    fs::remove_file(path.join("identity")).unwrap();
+    refused(open(&path), "no file \"identity\"");
+
+    let foreign = dir.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("holiday.jpg"), b"x").unwrap();
+    refused(open(&foreign), "is not the data directory of a registry node");
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
+    refused(open(&foreign.join("holiday.jpg")), "is not the data directory of a registry node");
+}
+
+#[test]
+fn a_lost_boot_file_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    drop(open(&path).unwrap());
+    fs::remove_file(path.join("boot")).unwrap();
+    assert!(open(&path).unwrap_err().is_damage());
+    // A file that is cut or altered anywhere is never believed.
+    let good = encode(BOOT, &[("boot", "7".to_owned())]);
+    for end in 0..good.len() {
+        fs::write(path.join("boot"), &good[..end]).unwrap();
+        assert!(!matches!(open(&path).unwrap_err(), DataDirError::Disk(_)), "cut at {end}");
+    }
+    fs::write(path.join("boot"), &good).unwrap();
+    assert_eq!(open(&path).unwrap().boot(), 8);
+}
+
+#[test]
+fn the_cluster_is_kept_once_and_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    let (ours, other) = (ClusterId([1; 16]), ClusterId([2; 16]));
+    let mut opened = open(&path).unwrap();
+    opened.set_cluster(ours).unwrap();
+    opened.set_cluster(ours).unwrap();
+    drop(opened);
+    let mut opened = open(&path).unwrap();
+    assert_eq!(opened.cluster(), Some(ours));
+    assert!(matches!(opened.set_cluster(other), Err(DataDirError::WrongCluster { .. })));
+}
+
+#[test]
+fn a_table_of_another_disk_is_refused_and_a_missing_one_is_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("table");
+    let ours = TableIdentity { cluster: ClusterId([1; 16]), incarnation: Incarnation([2; 16]), table_format: 1 };
+    assert_eq!(check_table(&table, &ours).unwrap(), TableState::Missing);
+    fs::create_dir(&table).unwrap();
+    assert_eq!(check_table(&table, &ours).unwrap(), TableState::Missing);
+    begin_table(&table, &ours).unwrap();
+    assert_eq!(check_table(&table, &ours).unwrap(), TableState::Ours);
+    for other in [
+        TableIdentity { cluster: ClusterId([9; 16]), ..ours },
+        TableIdentity { incarnation: Incarnation([9; 16]), ..ours },
+        TableIdentity { table_format: 2, ..ours },
+    ] {
+        assert!(check_table(&table, &other).unwrap_err().is_refusal());
+    }
+    fs::write(table.join("CURRENT"), b"x").unwrap();
+    fs::remove_file(table.join("PHOTON")).unwrap();
+    assert!(check_table(&table, &ours).unwrap_err().is_refusal());
+}
