@@ -12,6 +12,14 @@ use crate::paxos::message::{Entry, Message};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(pub Duration);
 
+impl Monotonic {
+    /// This much later; the end of time when it does not fit.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Monotonic {
+        Monotonic(self.0.saturating_add(wait))
+    }
+}
+
 /// What the clocks say. Wall-clock intervals join it when the boundary needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Now {
