@@ -142,6 +142,12 @@ impl Check {
         self.evidence.insert(incarnation, evidence);
     }
 
+    /// What was said about an incarnation; none if it was never fed in.
+    #[must_use]
+    pub fn evidence(&self, incarnation: Incarnation) -> Option<Evidence> {
+        self.evidence.get(&incarnation).copied()
+    }
+
     /// A counted line. It counts only while its incarnation's evidence does.
     pub fn add_line(&mut self, line: Line) {
         let Line { place, key, token } = line;

@@ -124,12 +124,12 @@ impl Ledger {
         *self.column(state) += 1;
     }
 
-    /// A lost key that was re-injected: it is pending from now on.
+    /// A lost key that is on its way again, by a repair or because somebody has claimed it anew.
     ///
     /// # Panics
     /// When no key is lost.
-    pub fn reinjected(&mut self) {
-        assert!(0 < self.lost, "a re-injected key was lost before");
+    pub fn lost_to_pending(&mut self) {
+        assert!(0 < self.lost, "a key on its way again was lost before");
         self.lost -= 1;
         self.pending += 1;
     }
@@ -264,7 +264,7 @@ mod tests {
         ledger.count(State::Joined);
         ledger.count(State::Lost(Loss::Unclaimed));
         assert_eq!(ledger.check(), Ok(()));
-        ledger.reinjected();
+        ledger.lost_to_pending();
         assert_eq!((ledger.lost, ledger.pending, ledger.check()), (0, 1, Ok(())));
         ledger.joined += 1;
         assert_eq!(ledger.check(), Err(Imbalance { taken: 2, accounted: 3 }));
