@@ -235,3 +235,126 @@ fn judge_birth(birth: &Birth, statement: &Statement) -> Result<(), PeerRefusal> 
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+    fn disk(number: u8) -> Incarnation {
+        Incarnation([number; 16])
+    }
+
+    fn birth() -> Birth {
+        Birth::new([(NodeId(1), disk(1)), (NodeId(2), disk(2)), (NodeId(3), disk(3))]).unwrap()
+    }
+
+    fn at(segment: u64, byte: u64) -> JournalPosition {
+        JournalPosition { segment, byte }
+    }
+
+    /// Node 2 in its fifth boot, as it should be.
+    fn good() -> Statement {
+        Statement {
+            node: NodeId(2),
+            incarnation: disk(2),
+            boot: 5,
+            nonce: 50,
+            recovered_end: at(4, 8192),
+            cluster: Some(birth().cluster_id()),
+        }
+    }
+
+    /// A ledger that has heard the good statement, and a heartbeat after it.
+    fn ledger() -> PeerLedger {
+        let mut ledger = PeerLedger::default();
+        ledger.admit(&MEMBERS, Some(&birth()), &good()).unwrap();
+        ledger.hear(NodeId(2), 50, at(5, 4096));
+        ledger
+    }
+
+    #[track_caller]
+    fn check(ledger: &PeerLedger, statement: Statement, want: Result<(), PeerRefusal>) {
+        assert_eq!(ledger.judge(&MEMBERS, Some(&birth()), &statement), want);
+    }
+
+    #[test]
+    fn a_process_may_dial_again_and_a_disk_may_be_started_again() {
+        let mut ledger = ledger();
+        check(&ledger, good(), Ok(()));
+        let restarted = Statement { boot: 6, nonce: 60, recovered_end: at(5, 4096), ..good() };
+        ledger.admit(&MEMBERS, Some(&birth()), &restarted).unwrap();
+        check(&ledger, restarted, Ok(()));
+        // Boots that we did not hear of do not matter.
+        check(&ledger, Statement { boot: 9, nonce: 90, recovered_end: at(7, 0), ..good() }, Ok(()));
+    }
+
+    #[test]
+    fn copies_and_rolled_back_disks_are_told() {
+        let ledger = ledger();
+        let node = NodeId(2);
+        let refused = |statement, want| check(&ledger, statement, Err(want));
+        refused(Statement { boot: 4, nonce: 40, ..good() }, PeerRefusal::BootWentBack { node, heard: 5, stated: 4 });
+        refused(Statement { nonce: 51, ..good() }, PeerRefusal::SecondProcess { node, boot: 5 });
+        let (heard, stated) = (at(5, 4096), at(5, 0));
+        refused(
+            Statement { boot: 6, nonce: 60, recovered_end: stated, ..good() },
+            PeerRefusal::JournalWentBack { node, heard, stated },
+        );
+        refused(Statement { boot: 6, nonce: 60, cluster: None, ..good() }, PeerRefusal::BirthForgotten { node });
+    }
+
+    #[test]
+    fn the_old_process_of_a_restarted_disk_is_not_heard() {
+        let mut ledger = ledger();
+        let restarted = Statement { boot: 6, nonce: 60, recovered_end: at(5, 4096), ..good() };
+        ledger.admit(&MEMBERS, Some(&birth()), &restarted).unwrap();
+        ledger.hear(NodeId(2), 50, at(99, 0));
+        ledger.hear(NodeId(3), 50, at(99, 0));
+        let again = Statement { boot: 7, nonce: 70, recovered_end: at(6, 0), ..good() };
+        check(&ledger, again, Ok(()));
+        check(&ledger, good(), Err(PeerRefusal::BootWentBack { node: NodeId(2), heard: 6, stated: 5 }));
+    }
+
+    #[test]
+    fn what_was_heard_survives_a_refusal() {
+        let mut ledger = ledger();
+        let back = Statement { boot: 6, nonce: 60, recovered_end: at(1, 0), ..good() };
+        assert!(ledger.admit(&MEMBERS, Some(&birth()), &back).is_err());
+        assert!(ledger.admit(&MEMBERS, Some(&birth()), &back).is_err());
+        check(&ledger, good(), Ok(()));
+    }
+
+    #[test]
+    fn other_disks_under_a_member_s_id_are_refused() {
+        let ledger = PeerLedger::default();
+        let (node, born, stated) = (NodeId(2), disk(2), disk(9));
+        let other = Statement { incarnation: stated, boot: 1, ..good() };
+        check(&ledger, other, Err(PeerRefusal::Wiped { node, born, stated }));
+        check(&ledger, Statement { cluster: None, ..other }, Err(PeerRefusal::Empty { node, born, stated }));
+        // The right disk, which has met us but not yet written its birth record.
+        check(&ledger, Statement { cluster: None, ..good() }, Ok(()));
+        let theirs = ClusterId([8; 16]);
+        let ours = birth().cluster_id();
+        check(
+            &ledger,
+            Statement { cluster: Some(theirs), ..other },
+            Err(PeerRefusal::WrongCluster { node, ours, theirs }),
+        );
+        let stranger = NodeId(4);
+        check(&ledger, Statement { node: stranger, ..good() }, Err(PeerRefusal::NotMember { node: stranger }));
+    }
+
+    #[test]
+    fn before_birth_a_disk_may_be_replaced() {
+        let mut ledger = PeerLedger::default();
+        let unborn = Statement { cluster: None, ..good() };
+        ledger.admit(&MEMBERS, None, &unborn).unwrap();
+        let replaced = Statement { incarnation: disk(9), boot: 1, nonce: 1, recovered_end: at(1, 0), ..unborn };
+        ledger.admit(&MEMBERS, None, &replaced).unwrap();
+        // But one disk still has one story.
+        let back = Statement { boot: 0, ..replaced };
+        assert!(ledger.judge(&MEMBERS, None, &back).is_err());
+    }
+}

@@ -48,7 +48,7 @@ fn what_is_not_ours_is_refused_and_left_alone() {
     refused(DataDir::open(&path, NodeId(1), CreationFacts { bucket_micros: 1 }), "bucket_micros = 3600000000");
     fs::write(
         path.join("identity"),
-        fs::read_to_string(path.join("identity")).unwrap().replace("node 1\n", "node 2\n"),
+        fs::read_to_string(path.join("identity")).unwrap().replace("\nnode 1\n", "\nnode 2\n"),
     )
     .unwrap();
     assert!(open(&path).unwrap_err().is_damage(), "a changed identity does not have its crc");

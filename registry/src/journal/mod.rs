@@ -195,3 +195,6 @@ impl JournalError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,9 @@ pub(super) struct Tail {
     pub sequence: u64,
     /// The lowest segment still needed.
     pub first: u64,
-    /// The segments in the directory.
-    pub present: BTreeSet<u64>,
+    /// The segments that were read, and the others in the directory.
+    pub kept: BTreeSet<u64>,
+    pub stale: BTreeSet<u64>,
 }
 
 /// Who opens the journal, and what he knows already.
@@ -56,7 +57,8 @@ impl Opening<'_> {
             }
         }
         self.write_again(&replay.unsure)?;
-        let tail = Tail { at: replay.tail, sequence: replay.sequence, first: survey.first, present };
+        let stale = present.difference(&replay.kept).copied().collect();
+        let tail = Tail { at: replay.tail, sequence: replay.sequence, first: survey.first, kept: replay.kept, stale };
         Ok((tail, replay.content.into_recovered(replay.tail, replay.torn)))
     }
 
@@ -112,6 +114,7 @@ impl Opening<'_> {
             tail: JournalPosition { segment: survey.first, byte: 0 },
             sequence: 1,
             unsure: Vec::new(),
+            kept: BTreeSet::new(),
             torn: None,
             content: Content::default(),
         };
@@ -137,6 +140,7 @@ impl Opening<'_> {
         let Some(file) = segment::open(self.dir, number)? else {
             return Ok(Step::Bad(Bad("the segment is missing")));
         };
+        replay.kept.insert(number);
         let mut reader = SegmentReader::new(&file, &path, number, self.seed)?;
         loop {
             let at = replay.tail;
@@ -264,6 +268,8 @@ struct Replay {
     sequence: u64,
     /// Good groups at or above S, with their bytes on disk.
     unsure: Vec<(JournalPosition, u64)>,
+    /// Segments that were read, the one of the tail included if it is there.
+    kept: BTreeSet<u64>,
     torn: Option<TornTail>,
     content: Content,
 }

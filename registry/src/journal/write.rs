@@ -150,14 +150,15 @@ impl Journal {
 
     /// The end, sync; the fresh segment, directory sync; one empty group, sync.
     fn begin_life(&mut self, tail: &Tail) -> Result<(), JournalError> {
-        let highest = tail.present.last().copied().unwrap_or(0).max(tail.at.segment);
-        for number in tail.present.range(..tail.at.segment) {
+        let present = tail.kept.iter().chain(&tail.stale).copied();
+        let highest = present.max().unwrap_or(0).max(tail.at.segment);
+        for number in tail.kept.range(..tail.at.segment) {
             let path = segment::path_of(&self.dir, *number);
             self.closed_bytes += std::fs::metadata(&path).map_err(DiskError::io("stat of", &path))?.len();
         }
         self.write_end(highest + 1)?;
-        // Never read from now on: the end leads past them.
-        for number in tail.present.range(tail.at.segment + 1..) {
+        // No end leads to them: they are never read again.
+        for number in &tail.stale {
             let path = segment::path_of(&self.dir, *number);
             std::fs::remove_file(&path).map_err(DiskError::io("removing", &path))?;
         }
@@ -330,5 +331,63 @@ impl Journal {
 
     fn refuse_poisoned(&self) -> Result<(), JournalError> {
         if self.is_poisoned { Err(JournalError::Poisoned { dir: self.dir.clone() }) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use photon_core::Ballot;
+    use photon_types::NodeId;
+
+    use super::*;
+
+    fn promise(round: u64) -> Record {
+        Record::Promise { ballot: Ballot { round, node: NodeId(1) } }
+    }
+
+    #[test]
+    fn a_failed_write_ends_writing_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        Journal::create(&path).unwrap();
+        let open = |boot| {
+            Journal::open(&path, Incarnation([1; 16]), boot, &BTreeMap::new(), JournalOptions::default()).unwrap()
+        };
+        let (mut journal, _) = open(1);
+        journal.append(GroupId(1), &promise(1)).unwrap();
+        journal.commit().unwrap();
+        let good = std::mem::replace(&mut journal.file, File::open(segment::path_of(&path, 2)).unwrap());
+        journal.append(GroupId(1), &promise(2)).unwrap();
+        assert!(matches!(journal.commit(), Err(JournalError::Disk(_))));
+        // Even if the file were good again.
+        journal.file = good;
+        journal.append(GroupId(1), &promise(3)).unwrap();
+        assert!(matches!(journal.commit(), Err(JournalError::Poisoned { .. })));
+        assert!(matches!(journal.write_cover(), Err(JournalError::Poisoned { .. })));
+        drop(journal);
+        assert_eq!(open(2).1.records[&GroupId(1)], [promise(1)]);
+    }
+
+    #[test]
+    fn more_than_a_group_may_hold_is_written_as_several_and_synced_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        Journal::create(&path).unwrap();
+        let (mut journal, _) =
+            Journal::open(&path, Incarnation([1; 16]), 1, &BTreeMap::new(), JournalOptions::default()).unwrap();
+        let before = journal.stats();
+        let accepted = |slot, bytes: usize| Record::Accepted {
+            entry: photon_core::Entry { slot: Slot(slot), ballot: Ballot::ZERO, value: vec![7; bytes].into() },
+            chosen: false,
+        };
+        journal.append(GroupId(1), &accepted(0, VALUE_BYTES_MAX)).unwrap();
+        journal.append(GroupId(1), &accepted(1, 1)).unwrap();
+        let error = journal.append(GroupId(1), &accepted(2, VALUE_BYTES_MAX + 1)).unwrap_err();
+        assert!(matches!(error, JournalError::TooLarge { .. }), "{error}");
+        journal.commit().unwrap();
+        let after = journal.stats();
+        assert_eq!((after.groups - before.groups, after.syncs - before.syncs), (2, 1));
+        let entries = journal.reader().read(GroupId(1), Slot(0), Slot(9), usize::MAX).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.value.len()).collect::<Vec<_>>(), [VALUE_BYTES_MAX, 1]);
     }
 }
