@@ -1,3 +1,5 @@
+//! The data directory of a node, made, opened and refused.
+
 use std::fs;
 
 use super::*;
