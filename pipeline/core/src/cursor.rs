@@ -27,8 +27,10 @@ pub enum Passed {
 enum Step {
     Open,
     Passed(Passed),
-    /// Bytes without a record of the foreign stream.
-    Skipped,
+    /// Bytes without a record of the foreign stream; so many bulk actions in them add no event.
+    Skipped {
+        actions: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,16 +71,15 @@ impl Cursor {
         number
     }
 
-    /// Up to `end` there is no further record of the foreign stream.
-    pub fn skip_to(&mut self, end: u64) {
+    /// Up to `end` there is no further record of the foreign stream; so many bulk actions that add
+    /// no event lie there.
+    pub fn skip_to(&mut self, end: u64, actions: u64) {
         if end <= self.read_end() {
+            assert!(actions == 0, "{actions} actions in no bytes, up to {end}");
             return;
         }
-        match self.pieces.back_mut() {
-            None => self.offset = end,
-            Some(back) if back.step == Step::Skipped => back.end = end,
-            Some(_) => self.pieces.push_back(Piece { end, step: Step::Skipped }),
-        }
+        self.pieces.push_back(Piece { end, step: Step::Skipped { actions } });
+        self.advance();
     }
 
     /// The cursor may pass this record.
@@ -98,7 +99,7 @@ impl Cursor {
         while let Some(Piece { end, step }) = self.pieces.front().copied() {
             match step {
                 Step::Open => break,
-                Step::Skipped => (),
+                Step::Skipped { actions } => self.counts.skipped += actions,
                 Step::Passed(Passed::Deferred) => self.counts.read += 1,
                 Step::Passed(Passed::Ended(end)) => {
                     self.counts.read += 1;
@@ -156,18 +157,19 @@ mod tests {
     #[test]
     fn the_cursor_waits_for_the_first_open_record() {
         let mut cursor = Cursor::new(10, Counts::default());
-        cursor.skip_to(12);
+        cursor.skip_to(12, 0);
         assert_eq!(cursor.offset(), 12);
         let (a, b, c) = (cursor.begin(20), cursor.begin(30), cursor.begin(45));
-        cursor.skip_to(50);
-        cursor.skip_to(60);
+        cursor.skip_to(50, 2);
+        cursor.skip_to(60, 1);
+        cursor.skip_to(60, 0);
         assert_eq!((cursor.read_end(), cursor.open()), (60, 3));
         cursor.pass(c, Passed::Ended(End::Claimed));
         cursor.pass(b, Passed::Deferred);
         assert_eq!((cursor.offset(), cursor.counts().read), (12, 0));
         cursor.pass(a, Passed::Ended(End::Joined));
         assert_eq!((cursor.offset(), cursor.open()), (60, 0));
-        let counts = Counts { read: 3, joined: 1, claimed: 1, ..Counts::default() };
+        let counts = Counts { read: 3, joined: 1, claimed: 1, skipped: 3, ..Counts::default() };
         assert_eq!((cursor.counts(), cursor.counts().pending()), (counts, Some(1)));
         cursor.end_deferred(End::Unjoinable);
         assert_eq!(cursor.counts().pending(), Some(0));
@@ -198,7 +200,7 @@ mod tests {
                     }
                     1 => {
                         end += u64::from(number % 3);
-                        cursor.skip_to(end);
+                        cursor.skip_to(end, 0);
                     }
                     _ if !open.is_empty() => {
                         let at = open[usize::from(number) % open.len()];

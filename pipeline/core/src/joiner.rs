@@ -122,6 +122,8 @@ pub enum InsertAnswer {
     Expired {
         /// The registry's boundary.
         boundary: Timestamp,
+        /// The client asked more than once, and an earlier time without a clear answer.
+        ambiguous: bool,
     },
     /// It may or may not have happened.
     Unknown,
@@ -402,7 +404,8 @@ impl Joiner {
                 self.totals.duplicate += 1;
                 Reply::Duplicate
             }
-            InsertAnswer::Expired { boundary } => {
+            InsertAnswer::Expired { boundary, ambiguous } => {
+                let in_doubt = in_doubt || ambiguous;
                 self.totals.expired += 1;
                 self.totals.in_doubt += u64::from(in_doubt);
                 Reply::Expired { boundary, in_doubt }

@@ -72,7 +72,7 @@ fn check(joiner: &mut Joiner, now: u64, event: Event, want: &[Effect]) {
     assert_eq!(out, want);
 }
 
-const EXPIRED: InsertAnswer = InsertAnswer::Expired { boundary: Timestamp::ZERO };
+const EXPIRED: InsertAnswer = InsertAnswer::Expired { boundary: Timestamp::ZERO, ambiguous: false };
 
 #[test]
 fn a_click_is_joined_and_its_line_is_durable_before_the_reply() {

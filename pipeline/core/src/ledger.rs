@@ -48,6 +48,8 @@ pub struct Counts {
     pub expired: u64,
     /// See [`End::DeadLettered`].
     pub dead_lettered: u64,
+    /// Bulk actions that add no event. They are no records: outside the sum.
+    pub skipped: u64,
 }
 
 impl Counts {
@@ -78,7 +80,8 @@ impl Counts {
     /// Both together.
     #[must_use]
     pub fn plus(&self, other: &Counts) -> Counts {
-        let Counts { read, reinjected, joined, claimed, filtered, unjoinable, expired, dead_lettered } = *other;
+        let Counts { read, reinjected, joined, claimed, filtered, unjoinable, expired, dead_lettered, skipped } =
+            *other;
         Counts {
             read: self.read + read,
             reinjected: self.reinjected + reinjected,
@@ -88,6 +91,7 @@ impl Counts {
             unjoinable: self.unjoinable + unjoinable,
             expired: self.expired + expired,
             dead_lettered: self.dead_lettered + dead_lettered,
+            skipped: self.skipped + skipped,
         }
     }
 

@@ -1,0 +1,669 @@
+//! The one task that knows all clicks under way, and moves each to its end.
+//!
+//! ```text
+//!  follower ─▶ look up ─▶ join ─▶ ended: cursor
+//!                 ▲  ╲       ╲──▶ ended: ends file, then cursor
+//!                 │   ╲ Present  ╲ missing, behind, no answer
+//!                 │    ▶ ended    ▼
+//!                 └── due ◀── retry store, then cursor
+//! ```
+//!
+//! Invariant: a click is in one place: waiting for one of the two calls, in a call, with the files,
+//! or in the schedule. The cursor passes it when its end, or its place in the retry store, is
+//! durable. A click that was put back is never looked up.
+//!
+//! Not here: decisions on cursor, misses and waits (`photon-join`); files (`state`).
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use photon_client::ClientError;
+use photon_format::config::Config;
+use photon_format::cursor as saved;
+use photon_format::ends::{EndRecord, EndState};
+use photon_format::retry::{self, Origin, RetryRecord};
+use photon_format::source::FileIdentity;
+use photon_join::backoff::{Backoff, BackoffBounds};
+use photon_join::cursor::{Cursor, Passed, RecordNumber};
+use photon_join::ledger::{Counts, End};
+use photon_join::missing::{JoinWindow, Judgement};
+use photon_join::pace::Pace;
+use photon_join::retry::{Attempts, Failure, RetryId, Schedule};
+use photon_join::{Monotonic, Prng};
+use photon_types::{EventKey, Timestamp};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::calls::{CallReport, Calls, JoinEnd, JoinItem, Joined, Looked};
+use super::convert::{counts_from_saved, counts_to_saved, end_from_saved, end_to_saved};
+use super::follow::{Batch, Record, RecordKind};
+use super::state::{ClickId, Ending, Files, Opened, Order, Report, SourceNumber};
+use crate::error::PipelineError;
+use crate::life::BATCH_BYTES_MAX;
+
+/// Look-ups in one call, and such calls at once: what bounds a dispatcher's load on the registry.
+const LOOK_BATCH_MAX: usize = 1_000;
+const LOOK_CALLS_MAX: usize = 4;
+
+/// Clicks in one call to the joiner, and such calls at once; those in flight together are bounded by
+/// what the joiner takes.
+const JOIN_BATCH_MAX: usize = 512;
+const JOIN_CALLS_MAX: usize = 64;
+
+/// Payload bytes under way, at most (and a batch).
+const WINDOW_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The pause after the retry store was full.
+const FULL_PAUSE: Duration = Duration::from_millis(200);
+
+/// Waits between calls that fail as a whole.
+const CALL_BACKOFF: BackoffBounds = BackoffBounds { min: Duration::from_millis(50), max: Duration::from_secs(2) };
+
+/// Where a click is counted when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// Read by this life, in front of the cursor.
+    Window(RecordNumber),
+    /// In the retry store.
+    Store(retry::RetryId),
+}
+
+#[derive(Debug)]
+struct Click {
+    source: SourceNumber,
+    offset: u64,
+    home: Home,
+    key: EventKey,
+    reference: Bytes,
+    payload: Bytes,
+    attempts: Attempts,
+    /// Put back by a verifier: no look-up before its Join.
+    is_reinjected: bool,
+    /// The wait that goes with it into the schedule.
+    wait: Duration,
+}
+
+#[derive(Debug)]
+struct Source {
+    name: String,
+    identity: FileIdentity,
+    cursor: Cursor,
+}
+
+/// A queue in front of calls of one kind.
+#[derive(Debug, Default)]
+struct Stage {
+    waiting: VecDeque<ClickId>,
+    calls: usize,
+    /// Clicks in calls.
+    in_calls: usize,
+    pause_until: Monotonic,
+    backoff: Backoff,
+}
+
+impl Stage {
+    fn pause(&mut self, until: Monotonic) {
+        self.pause_until = self.pause_until.max(until);
+    }
+}
+
+/// What bounds the engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub window: usize,
+    pub joins: usize,
+    pub retries_under_way: usize,
+    pub backoff: BackoffBounds,
+    pub join_window: JoinWindow,
+}
+
+impl Bounds {
+    pub fn new(config: &Config, is_final: bool) -> Bounds {
+        let join = &config.join;
+        Bounds {
+            window: join.dispatch_in_flight,
+            joins: join.in_flight,
+            // Those that fail again and again leave room for the others.
+            retries_under_way: (join.dispatch_in_flight / 4).min(join.in_flight / 2).max(1),
+            backoff: BackoffBounds { min: join.retry_min, max: join.retry_max },
+            join_window: if is_final { JoinWindow::Final } else { JoinWindow::Older(join.window) },
+        }
+    }
+}
+
+/// What an engine is made of, beside its lanes.
+pub(super) struct Setup {
+    pub bounds: Bounds,
+    pub prng: Prng,
+    pub records_per_second_max: u64,
+    /// The name of the foreign stream.
+    pub stream: String,
+}
+
+/// The state of the dispatcher.
+pub(super) struct Engine {
+    bounds: Bounds,
+    prng: Prng,
+    pace: Pace,
+    start: Instant,
+    /// The name of the foreign stream.
+    stream: String,
+    files: Files,
+    calls: Calls,
+    sources: Vec<Source>,
+    by_name: HashMap<String, SourceNumber>,
+    clicks: HashMap<ClickId, Click>,
+    last_click: u64,
+    schedule: Schedule,
+    look: Stage,
+    join: Stage,
+    /// Records in front of the cursors, and payload bytes of those that are clicks.
+    window: usize,
+    window_bytes: usize,
+    /// Batches that the files are asked about.
+    checking: usize,
+    is_new: bool,
+    /// Something changed since the last save was ordered.
+    is_unsaved: bool,
+    is_saving: bool,
+    orders: Orders,
+}
+
+/// Orders of one round.
+#[derive(Default)]
+struct Orders {
+    ends: Vec<(Ending, EndRecord)>,
+    defer: Vec<(ClickId, RetryRecord)>,
+    done: Vec<(retry::RetryId, saved::Ended)>,
+}
+
+impl Engine {
+    pub fn new(setup: Setup, files: Files, calls: Calls, opened: Opened) -> Engine {
+        let Setup { bounds, prng, records_per_second_max, stream } = setup;
+        let start = Instant::now();
+        let mut engine = Engine {
+            bounds,
+            prng,
+            pace: Pace::new(records_per_second_max, records_per_second_max.div_ceil(10), Monotonic::default()),
+            start,
+            stream,
+            files,
+            calls,
+            sources: Vec::new(),
+            by_name: HashMap::new(),
+            clicks: HashMap::new(),
+            last_click: 0,
+            schedule: Schedule::default(),
+            look: Stage::default(),
+            join: Stage::default(),
+            window: 0,
+            window_bytes: 0,
+            checking: 0,
+            is_new: opened.is_new,
+            is_unsaved: false,
+            is_saving: false,
+            orders: Orders::default(),
+        };
+        for (name, source) in opened.cursor.sources {
+            let identity = FileIdentity { device: source.device, inode: source.inode };
+            let cursor = Cursor::new(source.offset, counts_from_saved(source.counts));
+            engine.add_source(name, identity, cursor);
+        }
+        engine.take_pending(opened.pending);
+        engine
+    }
+
+    pub fn now(&self) -> Monotonic {
+        Monotonic(self.start.elapsed())
+    }
+
+    pub fn instant(&self, at: Monotonic) -> Instant {
+        self.start + at.0
+    }
+
+    fn add_source(&mut self, name: String, identity: FileIdentity, cursor: Cursor) -> SourceNumber {
+        let number = SourceNumber(self.sources.len());
+        self.by_name.insert(name.clone(), number);
+        self.sources.push(Source { name, identity, cursor });
+        number
+    }
+
+    /// The source of this name; a new one has no file yet.
+    fn source(&mut self, name: &str) -> SourceNumber {
+        match self.by_name.get(name) {
+            Some(number) => *number,
+            None => {
+                let nowhere = FileIdentity { device: 0, inode: 0 };
+                self.add_source(name.to_owned(), nowhere, Cursor::new(0, Counts::default()))
+            }
+        }
+    }
+
+    /// Clicks of the retry store: due at once.
+    fn take_pending(&mut self, pending: Vec<(retry::RetryId, RetryRecord)>) {
+        let now = self.now();
+        for (id, record) in pending {
+            let RetryRecord { source, offset, stream: _, key, reference, payload, origin, reason: _ } = record;
+            let source = self.source(&source);
+            let click = self.add_click(Click {
+                source,
+                offset,
+                home: Home::Store(id),
+                key,
+                reference,
+                payload,
+                attempts: Attempts::default(),
+                is_reinjected: matches!(origin, Origin::Reinjected { .. }),
+                wait: Duration::ZERO,
+            });
+            self.schedule.add(RetryId(click.0), now, Attempts::default());
+        }
+    }
+
+    fn add_click(&mut self, click: Click) -> ClickId {
+        self.last_click += 1;
+        let id = ClickId(self.last_click);
+        self.clicks.insert(id, click);
+        id
+    }
+
+    /// Whether there is room for another batch of the follower.
+    pub fn has_room(&mut self) -> bool {
+        let now = self.now();
+        self.window < self.bounds.window
+            && self.window_bytes < WINDOW_BYTES_MAX
+            && self.checking == 0
+            && 0 < self.pace.room(now)
+    }
+
+    /// Nothing is under way, and nothing waits in the retry store.
+    pub fn is_idle(&self) -> bool {
+        self.window == 0 && self.clicks.is_empty() && self.checking == 0
+    }
+
+    /// Calls that are not over.
+    pub fn calls_open(&self) -> usize {
+        self.look.calls + self.join.calls
+    }
+
+    /// Records under way, and clicks in the retry store.
+    pub fn usage(&self) -> (usize, usize) {
+        (self.window, self.schedule.len())
+    }
+
+    /// The next time at which something is due without any event.
+    pub fn next_deadline(&self) -> Option<Monotonic> {
+        let room = self.schedule.under_way() < self.bounds.retries_under_way;
+        let due = self.schedule.next_deadline().filter(|_| room);
+        let paused = |stage: &Stage| (!stage.waiting.is_empty()).then_some(stage.pause_until);
+        let now = self.now();
+        let paused = [&self.look, &self.join].into_iter().filter_map(paused).filter(|until| now < *until).min();
+        let pace = Some(now.after(self.pace.wait())).filter(|at| now < *at);
+        [due, paused, pace].into_iter().flatten().min()
+    }
+
+    /// Records of the follower. Those of an earlier life are asked of the files first.
+    pub fn on_batch(&mut self, batch: Batch) -> Result<(), PipelineError> {
+        self.pace.take(batch.records.len() as u64);
+        let may_be_known = !self.is_new && batch.records.first().is_some_and(|it| it.offset < batch.met_size);
+        if may_be_known {
+            self.checking += 1;
+            return self.files.order(Order::Check(batch));
+        }
+        let known = vec![false; batch.records.len()];
+        self.begin(batch, &known);
+        Ok(())
+    }
+
+    fn begin(&mut self, batch: Batch, known: &[bool]) {
+        let Batch { source: name, identity, met_size: _, records, skipped, read_end, bytes: _ } = batch;
+        let source = self.source(&name);
+        self.sources[source.0].identity = identity;
+        self.is_unsaved = true;
+        let mut skipped = skipped.into_iter().peekable();
+        let count = records.len();
+        for (index, (record, is_known)) in records.into_iter().zip(known).enumerate() {
+            while let Some(skip) = skipped.next_if(|skip| skip.behind <= index) {
+                self.sources[source.0].cursor.skip_to(skip.end, skip.actions);
+            }
+            self.begin_record(source, record, *is_known);
+        }
+        for skip in skipped {
+            assert!(skip.behind == count, "actions lie behind records of their batch");
+            self.sources[source.0].cursor.skip_to(skip.end, skip.actions);
+        }
+        self.sources[source.0].cursor.skip_to(read_end, 0);
+    }
+
+    fn begin_record(&mut self, source: SourceNumber, record: Record, is_known: bool) {
+        let Record { offset, end, kind } = record;
+        let number = self.sources[source.0].cursor.begin(end);
+        self.window += 1;
+        if is_known {
+            // An earlier life had it in the retry store before its cursor was saved.
+            return self.pass(source, number, Passed::Deferred, 0);
+        }
+        match kind {
+            RecordKind::Click { key, reference, payload } => {
+                self.window_bytes += payload.len();
+                let id = self.add_click(Click {
+                    source,
+                    offset,
+                    home: Home::Window(number),
+                    key,
+                    reference,
+                    payload,
+                    attempts: Attempts::default(),
+                    is_reinjected: false,
+                    wait: Duration::ZERO,
+                });
+                self.look.waiting.push_back(id);
+            }
+            RecordKind::DeadLetter { key, reason, raw } => {
+                let reason = format!("{}: {reason}", reason.code());
+                let name = self.sources[source.0].name.clone();
+                let record = EndRecord { source: name, offset, key, state: EndState::DeadLettered { raw }, reason };
+                self.orders.ends.push((Ending::Record(source, number), record));
+            }
+        }
+    }
+
+    fn pass(&mut self, source: SourceNumber, number: RecordNumber, passed: Passed, bytes: usize) {
+        self.sources[source.0].cursor.pass(number, passed);
+        self.window -= 1;
+        self.window_bytes -= bytes;
+        self.is_unsaved = true;
+    }
+
+    /// Answers of registry and joiner.
+    pub fn on_call(&mut self, report: CallReport) {
+        let now = self.now();
+        match report {
+            CallReport::Looked { results, failed } => {
+                self.look.calls -= 1;
+                self.look.in_calls -= results.len() + failed.len();
+                self.on_looked(now, results, failed);
+            }
+            CallReport::Joined(results) => {
+                self.join.in_calls -= results.len();
+                self.join.backoff = Backoff::default();
+                results.into_iter().for_each(|(id, joined)| self.on_joined(now, id, joined));
+            }
+            CallReport::JoinEnded { unanswered, end } => {
+                self.join.calls -= 1;
+                self.join.in_calls -= unanswered.len();
+                self.on_join_ended(now, unanswered, end);
+            }
+        }
+    }
+
+    fn on_looked(&mut self, now: Monotonic, results: Vec<(ClickId, Looked)>, failed: Vec<(ClickId, ClientError)>) {
+        if !results.is_empty() {
+            self.look.backoff = Backoff::default();
+        }
+        for (id, looked) in results {
+            match looked {
+                Looked::Present => self.finish(id, End::Claimed),
+                Looked::Absent => self.join.waiting.push_back(id),
+                Looked::Expired => self.write_end(id, EndState::Expired, "below the registry's boundary".into()),
+            }
+        }
+        if let Some((_, error)) = failed.first() {
+            let wait = self.look.backoff.raise(CALL_BACKOFF, &mut self.prng);
+            warn!(%error, ?wait, "the registry can not be asked; clicks wait");
+            self.look.pause(now.after(wait));
+        }
+        failed.into_iter().rev().for_each(|(id, _)| self.look.waiting.push_front(id));
+    }
+
+    fn on_join_ended(&mut self, now: Monotonic, unanswered: Vec<ClickId>, end: JoinEnd) {
+        let why = match end {
+            JoinEnd::Waited => {
+                return unanswered
+                    .into_iter()
+                    .for_each(|id| self.fail(now, id, Failure::NoAnswer, "no answer in time"));
+            }
+            JoinEnd::Failed(why) => why,
+            JoinEnd::Refused => "it has no room".into(),
+        };
+        if unanswered.is_empty() {
+            return;
+        }
+        let wait = self.join.backoff.raise(CALL_BACKOFF, &mut self.prng);
+        warn!(why, ?wait, "the joiner can not be asked; clicks wait");
+        self.join.pause(now.after(wait));
+        unanswered.into_iter().rev().for_each(|id| self.join.waiting.push_front(id));
+    }
+
+    fn on_joined(&mut self, now: Monotonic, id: ClickId, joined: Joined) {
+        match joined {
+            Joined::Joined => self.finish(id, End::Joined),
+            Joined::Duplicate => self.finish(id, End::Claimed),
+            Joined::Filtered => self.write_end(id, EndState::Filtered, "the filter does not pass this pair".into()),
+            Joined::Expired { boundary, in_doubt } => {
+                let state = if in_doubt { EndState::ExpiredInDoubt } else { EndState::Expired };
+                let boundary = boundary.map_or_else(String::new, |boundary| format!(" {boundary}"));
+                self.write_end(id, state, format!("below the registry's boundary{boundary}"));
+            }
+            Joined::Missing(position) => {
+                let window = self.bounds.join_window;
+                let click = self.clicks.get_mut(&id).expect("a click in a call");
+                match click.attempts.on_miss(position, click.key.timestamp, wall_clock(), window) {
+                    Judgement::AskAgain => self.fail(now, id, Failure::Missing, "its query is not there yet"),
+                    Judgement::Unjoinable => {
+                        let reason = format!("no source has query {}", click.reference.escape_ascii());
+                        self.write_end(id, EndState::Unjoinable, reason);
+                    }
+                }
+            }
+            Joined::Behind => self.fail(now, id, Failure::Behind, "the event store is behind"),
+            Joined::Busy { retry_after } => {
+                self.join.pause(now.after(retry_after.min(CALL_BACKOFF.max)));
+                self.join.waiting.push_front(id);
+            }
+            Joined::Invalid { reason } => {
+                let raw = self.clicks[&id].payload.to_vec();
+                self.write_end(id, EndState::DeadLettered { raw }, format!("the joiner refuses it: {reason}"));
+            }
+        }
+    }
+
+    /// It was not joined: it goes into the retry store, or back there.
+    fn fail(&mut self, now: Monotonic, id: ClickId, failure: Failure, why: &str) {
+        let click = self.clicks.get_mut(&id).expect("a click in a call");
+        click.wait = click.attempts.wait_after(failure, self.bounds.backoff, &mut self.prng);
+        match click.home {
+            Home::Store(_) => self.schedule.put_back(RetryId(id.0), now.after(click.wait), click.attempts),
+            Home::Window(_) => {
+                let record = RetryRecord {
+                    source: self.sources[click.source.0].name.clone(),
+                    offset: click.offset,
+                    stream: self.stream.clone(),
+                    key: click.key.clone(),
+                    reference: click.reference.clone(),
+                    payload: click.payload.clone(),
+                    origin: Origin::Read,
+                    reason: why.to_owned(),
+                };
+                self.orders.defer.push((id, record));
+            }
+        }
+    }
+
+    /// Its end is written down before it counts.
+    fn write_end(&mut self, id: ClickId, state: EndState, reason: String) {
+        let click = &self.clicks[&id];
+        let source = self.sources[click.source.0].name.clone();
+        let record = EndRecord { source, offset: click.offset, key: Some(click.key.clone()), state, reason };
+        self.orders.ends.push((Ending::Click(id), record));
+    }
+
+    /// It has ended, durably.
+    fn finish(&mut self, id: ClickId, end: End) {
+        let click = self.clicks.remove(&id).expect("a click under way");
+        match click.home {
+            Home::Window(number) => self.pass(click.source, number, Passed::Ended(end), click.payload.len()),
+            Home::Store(retry_id) => {
+                self.sources[click.source.0].cursor.end_deferred(end);
+                self.schedule.end(RetryId(id.0));
+                self.orders.done.push((retry_id, end_to_saved(end)));
+                self.is_unsaved = true;
+            }
+        }
+    }
+
+    /// What the files did.
+    pub fn on_report(&mut self, report: Report) -> Result<(), PipelineError> {
+        let now = self.now();
+        match report {
+            Report::Checked { batch, known } => {
+                self.checking -= 1;
+                self.begin(batch, &known);
+            }
+            Report::Ended(ended) => {
+                for (ending, ended) in ended {
+                    let end = end_from_saved(ended);
+                    match ending {
+                        Ending::Click(id) => self.finish(id, end),
+                        Ending::Record(source, number) => self.pass(source, number, Passed::Ended(end), 0),
+                    }
+                }
+            }
+            Report::Deferred(clicks) => {
+                for (id, retry_id) in clicks {
+                    let click = self.clicks.get_mut(&id).expect("a click that was deferred");
+                    let Home::Window(number) = click.home else { panic!("{retry_id:?} was deferred twice") };
+                    click.home = Home::Store(retry_id);
+                    let (source, bytes) = (click.source, click.payload.len());
+                    self.schedule.add(RetryId(id.0), now.after(click.wait), click.attempts);
+                    self.pass(source, number, Passed::Deferred, bytes);
+                }
+            }
+            Report::Full(ids) => {
+                self.join.pause(now.after(FULL_PAUSE));
+                self.join.waiting.extend(ids);
+            }
+            Report::Reinjected(clicks) => {
+                self.is_unsaved |= !clicks.is_empty();
+                for (_, record) in &clicks {
+                    let source = self.source(&record.source);
+                    self.sources[source.0].cursor.count_reinjected();
+                }
+                self.take_pending(clicks);
+            }
+            Report::Saved => self.is_saving = false,
+            Report::Failed(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Gives out what has room: due clicks, look-ups, joins, orders to the files.
+    pub fn pump(&mut self, may_call: bool) -> Result<(), PipelineError> {
+        let now = self.now();
+        if may_call {
+            self.take_due(now);
+            self.call_look(now);
+            self.call_join(now);
+        }
+        let Orders { ends, defer, done } = std::mem::take(&mut self.orders);
+        if !ends.is_empty() {
+            self.files.order(Order::End(ends))?;
+        }
+        if !defer.is_empty() {
+            self.files.order(Order::Defer(defer))?;
+        }
+        if !done.is_empty() {
+            self.files.order(Order::Done(done))?;
+        }
+        Ok(())
+    }
+
+    fn take_due(&mut self, now: Monotonic) {
+        while self.schedule.under_way() < self.bounds.retries_under_way
+            && let Some((RetryId(id), attempts)) = self.schedule.take(now)
+        {
+            let id = ClickId(id);
+            let click = self.clicks.get_mut(&id).expect("what is scheduled is a click");
+            click.attempts = attempts;
+            // No look-up before the Join of a click that was put back: it could be older than the
+            // delete that went before.
+            let stage = if click.is_reinjected { &mut self.join } else { &mut self.look };
+            stage.waiting.push_back(id);
+        }
+    }
+
+    fn call_look(&mut self, now: Monotonic) {
+        while self.look.pause_until <= now && self.look.calls < LOOK_CALLS_MAX && !self.look.waiting.is_empty() {
+            let count = self.look.waiting.len().min(LOOK_BATCH_MAX);
+            let batch: Vec<_> = self.look.waiting.drain(..count).map(|id| (id, self.clicks[&id].key.clone())).collect();
+            self.look.calls += 1;
+            self.look.in_calls += batch.len();
+            self.calls.look(batch);
+        }
+    }
+
+    fn call_join(&mut self, now: Monotonic) {
+        while self.join.pause_until <= now
+            && self.join.calls < JOIN_CALLS_MAX
+            && self.join.in_calls < self.bounds.joins
+            && !self.join.waiting.is_empty()
+        {
+            let room = JOIN_BATCH_MAX.min(self.bounds.joins - self.join.in_calls);
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            while batch.len() < room
+                && bytes < BATCH_BYTES_MAX
+                && let Some(id) = self.join.waiting.pop_front()
+            {
+                let click = &self.clicks[&id];
+                bytes += click.payload.len();
+                let (key, reference, payload) = (click.key.clone(), click.reference.clone(), click.payload.clone());
+                batch.push(JoinItem { id, key, reference, payload });
+            }
+            self.join.calls += 1;
+            self.join.in_calls += batch.len();
+            self.calls.join(batch);
+        }
+    }
+
+    /// Whether the cursor on disk is behind, and no save is on its way.
+    pub fn wants_save(&self) -> bool {
+        self.is_unsaved && !self.is_saving
+    }
+
+    /// A save is on its way.
+    pub fn is_saving(&self) -> bool {
+        self.is_saving
+    }
+
+    /// Orders a save of all that has happened so far.
+    pub fn save(&mut self) -> Result<(), PipelineError> {
+        // What the cursor counts must lie before it in the order queue.
+        self.pump(false)?;
+        self.is_unsaved = false;
+        self.is_saving = true;
+        let sources = self.sources.iter().map(|source| (source.name.clone(), to_saved(source))).collect();
+        self.files.order(Order::Save(saved::Cursor { sources, retry_end: 0 }))
+    }
+
+    /// The counts of each source, for people.
+    pub fn counts(&self) -> impl Iterator<Item = (&str, saved::Counts)> {
+        self.sources.iter().map(|source| (source.name.as_str(), counts_to_saved(source.cursor.counts())))
+    }
+}
+
+fn to_saved(source: &Source) -> saved::SourceCursor {
+    saved::SourceCursor {
+        device: source.identity.device,
+        inode: source.identity.inode,
+        offset: source.cursor.offset(),
+        counts: counts_to_saved(source.cursor.counts()),
+    }
+}
+
+/// The machine's clock. Only the age of a click depends on it, and no click ends by age alone.
+fn wall_clock() -> Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    Timestamp::from_micros(micros).unwrap_or(Timestamp::ZERO)
+}

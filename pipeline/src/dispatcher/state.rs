@@ -1,0 +1,284 @@
+//! The dispatcher's files: ends, retry store, cursor; one thread owns all three.
+//!
+//! Invariant: what is reported is durable. Orders are carried out in the order in which they come,
+//! and a cursor that is saved counts exactly the changes of the orders before it. Orders that wait
+//! together share one sync of each file.
+//!
+//! Not here: what the records mean, and when to try again (`engine`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use photon_disk::lock::LockFile;
+use photon_format::cursor::{Cursor, Ended};
+use photon_format::ends::{EndRecord, EndsWriter};
+use photon_format::retry::{Added, Known, RetryId, RetryLimits, RetryRecord, RetryStore};
+use photon_format::state::StateError;
+use photon_join::cursor::RecordNumber;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::ROLE;
+use super::follow::Batch;
+use crate::chaos::Delays;
+use crate::error::PipelineError;
+
+/// Orders carried out with one sync, at most.
+const GROUP_ORDERS_MAX: usize = 256;
+
+/// Orders that wait beside those of records under way: saves, checks, re-injections.
+const OTHER_ORDERS_MAX: usize = 256;
+
+/// The engine's name for a click.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ClickId(pub u64);
+
+/// The engine's name for a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SourceNumber(pub usize);
+
+/// What ends: a click, or a record that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Click(ClickId),
+    Record(SourceNumber, RecordNumber),
+}
+
+/// What the engine, or the door, wants of the files.
+pub(super) enum Order {
+    /// Which of these records are known from an earlier life?
+    Check(Batch),
+    /// Write these ends down.
+    End(Vec<(Ending, EndRecord)>),
+    /// Take these clicks into the retry store.
+    Defer(Vec<(ClickId, RetryRecord)>),
+    /// These clicks of the retry store have ended.
+    Done(Vec<(RetryId, Ended)>),
+    /// Take these clicks back, and answer how many are durable.
+    Reinject(Vec<RetryRecord>, oneshot::Sender<Result<usize, StateError>>),
+    /// Save this cursor, which counts all orders before.
+    Save(Cursor),
+}
+
+/// What became of orders.
+pub(super) enum Report {
+    Checked {
+        batch: Batch,
+        known: Vec<bool>,
+    },
+    Ended(Vec<(Ending, Ended)>),
+    Deferred(Vec<(ClickId, RetryId)>),
+    /// The retry store has no room for these.
+    Full(Vec<ClickId>),
+    /// Clicks that were put back.
+    Reinjected(Vec<(RetryId, RetryRecord)>),
+    Saved,
+    /// A file can not be written: the dispatcher ends.
+    Failed(PipelineError),
+}
+
+/// What the files held at start.
+pub(super) struct Opened {
+    pub cursor: Cursor,
+    pub pending: Vec<(RetryId, RetryRecord)>,
+    /// Nothing was ever deferred: no record can be known.
+    pub is_new: bool,
+}
+
+/// The order queue, for the engine and the door.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    orders: SyncSender<Order>,
+}
+
+impl Files {
+    /// Gives an order, without waiting. For the engine, whose orders always have room: it has no
+    /// more under way than the queue is long.
+    pub fn order(&self, order: Order) -> Result<(), PipelineError> {
+        self.orders.try_send(order).map_err(|_| PipelineError::Gone { role: ROLE, part: "the thread of its files" })
+    }
+
+    /// Gives an order if there is room.
+    pub fn try_order(&self, order: Order) -> Result<(), TrySendError<Order>> {
+        self.orders.try_send(order)
+    }
+}
+
+struct Thread {
+    /// Keeps a second dispatcher away.
+    _lock: LockFile,
+    cursor_path: PathBuf,
+    ends: EndsWriter,
+    retries: RetryStore,
+    /// Clicks put back, by source: counted here, where they become durable.
+    reinjected: BTreeMap<String, u64>,
+    reports: mpsc::Sender<Report>,
+    delays: Delays,
+    /// Said when the files are synced.
+    unsaid: Vec<Report>,
+    unanswered: Vec<(oneshot::Sender<Result<usize, StateError>>, usize)>,
+}
+
+/// Opens the files in `directory` and starts the thread. Blocks. The last value tells when the thread
+/// has ended, and with it the lock.
+pub(super) fn start(
+    directory: PathBuf,
+    limits: RetryLimits,
+    in_flight_max: usize,
+    reports: mpsc::Sender<Report>,
+    delays: Delays,
+) -> Result<(Files, Opened, oneshot::Receiver<()>), PipelineError> {
+    photon_disk::durable::create_dir_all_durable(&directory)?;
+    let lock = LockFile::try_exclusive(&directory.join("lock"))?;
+    let cursor_path = directory.join("cursor");
+    let retries = RetryStore::open(&directory.join("retry"), limits)?;
+    let ends = EndsWriter::open(&directory.join("ends"))?;
+    let mut cursor = Cursor::load(&cursor_path)?.unwrap_or_default();
+    retries.recount(&mut cursor);
+    let opened = Opened {
+        pending: retries.content().iter().map(|(id, record)| (id, record.clone())).collect(),
+        is_new: retries.log_end() == 0,
+        cursor,
+    };
+    let reinjected = opened.cursor.sources.iter().map(|(name, source)| (name.clone(), source.counts.reinjected));
+    let thread = Thread {
+        _lock: lock,
+        cursor_path,
+        ends,
+        retries,
+        reinjected: reinjected.collect(),
+        reports,
+        delays,
+        unsaid: Vec::new(),
+        unanswered: Vec::new(),
+    };
+    let (orders, inbox) = sync_channel(in_flight_max + OTHER_ORDERS_MAX);
+    let (ending, ended) = oneshot::channel();
+    let run = move || {
+        thread.run(&inbox);
+        // Whoever waits may have gone.
+        let _ = ending.send(());
+    };
+    let spawned = std::thread::Builder::new().name("photon-state".into()).spawn(run);
+    spawned.map_err(|source| PipelineError::Thread { role: ROLE, source })?;
+    Ok((Files { orders }, opened, ended))
+}
+
+impl Thread {
+    fn run(mut self, inbox: &Receiver<Order>) {
+        while let Ok(first) = inbox.recv() {
+            self.delays.block();
+            let group = std::iter::once(first).chain(inbox.try_iter().take(GROUP_ORDERS_MAX - 1));
+            let done = group.map(|order| self.carry_out(order)).collect::<Result<Vec<()>, _>>();
+            if let Err(error) = done.and_then(|_| self.commit()) {
+                // The engine may be gone already.
+                let _ = self.reports.blocking_send(Report::Failed(error));
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<(), PipelineError> {
+        match order {
+            Order::Check(batch) => {
+                let is_known = |offset| match self.retries.known(&batch.source, offset) {
+                    Known::No => false,
+                    Known::Pending(_) | Known::Ended(_) => true,
+                };
+                let known = batch.records.iter().map(|record| is_known(record.offset)).collect();
+                self.unsaid.push(Report::Checked { batch, known });
+            }
+            Order::End(ends) => {
+                for (_, record) in &ends {
+                    self.ends.append(record)?;
+                }
+                let ended = ends.into_iter().map(|(ending, record)| (ending, record.state.ended())).collect();
+                self.unsaid.push(Report::Ended(ended));
+            }
+            Order::Defer(clicks) => self.defer(clicks)?,
+            Order::Done(clicks) => {
+                for (id, ended) in clicks {
+                    self.retries.done(id, ended)?;
+                }
+            }
+            Order::Reinject(records, reply) => self.reinject(&records, reply)?,
+            Order::Save(cursor) => self.save(cursor)?,
+        }
+        Ok(())
+    }
+
+    fn defer(&mut self, clicks: Vec<(ClickId, RetryRecord)>) -> Result<(), PipelineError> {
+        let (ids, records): (Vec<_>, Vec<_>) = clicks.into_iter().unzip();
+        match self.retries.add(&records) {
+            Ok(added) => {
+                let deferred = ids.into_iter().zip(added.into_iter().map(Added::id)).collect();
+                self.unsaid.push(Report::Deferred(deferred));
+            }
+            Err(error @ StateError::Full { .. }) => {
+                warn!(%error, "clicks stay under way, and reading waits");
+                self.unsaid.push(Report::Full(ids));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn reinject(
+        &mut self,
+        records: &[RetryRecord],
+        reply: oneshot::Sender<Result<usize, StateError>>,
+    ) -> Result<(), PipelineError> {
+        match self.retries.add(records) {
+            Ok(added) => {
+                let mut new = Vec::new();
+                for (record, added) in records.iter().zip(added) {
+                    match added {
+                        Added::New(id) => {
+                            *self.reinjected.entry(record.source.clone()).or_default() += 1;
+                            new.push((id, record.clone()));
+                        }
+                        Added::Known(_) => (),
+                    }
+                }
+                self.unsaid.push(Report::Reinjected(new));
+                self.unanswered.push((reply, records.len()));
+            }
+            Err(error @ StateError::Full { .. }) => {
+                // Nothing was added, and whoever asked may have gone.
+                let _ = reply.send(Err(error));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, mut cursor: Cursor) -> Result<(), PipelineError> {
+        self.commit()?;
+        for (name, count) in &self.reinjected {
+            cursor.sources.entry(name.clone()).or_default().counts.reinjected = *count;
+        }
+        cursor.retry_end = self.retries.log_end();
+        cursor.save(&self.cursor_path)?;
+        self.retries.on_cursor_saved(&cursor)?;
+        self.unsaid.push(Report::Saved);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), PipelineError> {
+        self.ends.sync()?;
+        self.retries.sync()?;
+        self.delays.block();
+        for (reply, count) in self.unanswered.drain(..) {
+            // Whoever asked may have gone: it will ask again.
+            let _ = reply.send(Ok(count));
+        }
+        for report in self.unsaid.drain(..) {
+            // The engine takes reports before all else, and waits for nobody.
+            if self.reports.blocking_send(report).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

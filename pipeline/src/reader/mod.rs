@@ -1,0 +1,257 @@
+//! Reading sources: which files there are, how far each is read, and reading on.
+//!
+//! Both sides of the join read alike: the event store its primary streams, the dispatcher its
+//! foreign one. A *pass* lists the files, takes their sizes, and reads up to those; in follow mode
+//! passes go on, and find new files and new bytes.
+//!
+//! Invariant: a pass that ends well has read every complete record that was there when it began. A
+//! file that was cut or replaced is an error that names it, and is not read on.
+//!
+//! Not here: when to make a pass, and what becomes of records ([`Sink`]).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use photon_format::config::{Config, Role};
+use photon_format::error::SourceError;
+use photon_format::extract::Extractor;
+use photon_format::source::{FileIdentity, Finished, Scanned, Scanner, SourceFile, SourceList};
+use tracing::{info, warn};
+
+use crate::error::PipelineError;
+
+/// Files that are kept open, at most; others are opened when they have grown.
+const OPEN_FILES_MAX: usize = 256;
+
+/// What takes the records of a pass.
+pub(crate) trait Sink {
+    /// Where to begin with a file that is met for the first time.
+    fn start(&mut self, file: &SourceFile) -> Result<u64, PipelineError>;
+
+    /// A piece of a file.
+    fn take(&mut self, file: &SourceFile, scanned: Scanned<'_>) -> Result<Flow, PipelineError>;
+
+    /// Nothing more of this file for now: all before `position` was taken, or is blank.
+    fn rest(&mut self, file: &SourceFile, position: u64) -> Result<Flow, PipelineError>;
+}
+
+/// Whether reading goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    GoOn,
+    /// The role stops.
+    Stop,
+}
+
+/// How a pass ended.
+#[derive(Debug)]
+pub(crate) enum Pass {
+    /// All that was there is read.
+    Done,
+    /// The sink wants no more.
+    Stopped,
+    /// Some files can not be read; the others are.
+    Faulty(Vec<PipelineError>),
+}
+
+/// Which files are read, and whether they grow.
+#[derive(Clone, Debug)]
+pub(crate) enum Sources {
+    /// As the inputs' directories show them, again in each pass.
+    Follow,
+    /// These, up to their listed sizes, and no others.
+    Final(SourceList),
+}
+
+#[derive(Debug)]
+struct Known {
+    identity: FileIdentity,
+    position: u64,
+    /// Kept while it is likely to grow: it holds the beginning of a record that is not whole yet.
+    scanner: Option<Scanner>,
+    /// A final file whose last line was looked at.
+    finished: bool,
+}
+
+/// The files of one role in one datacenter.
+pub(crate) struct Reader {
+    config: Arc<Config>,
+    datacenter: String,
+    role: Role,
+    sources: Sources,
+    /// A turn at one file ends after so many bytes, so that a long file does not hold up the others.
+    turn_bytes: u64,
+    extractors: Vec<Arc<Extractor>>,
+    known: BTreeMap<String, Known>,
+}
+
+impl Reader {
+    pub fn new(config: Arc<Config>, datacenter: &str, role: Role, sources: Sources, turn_bytes: u64) -> Reader {
+        let extractors = Extractor::of_all_inputs(&config).into_iter().map(Arc::new).collect();
+        Reader {
+            config,
+            datacenter: datacenter.to_owned(),
+            role,
+            sources,
+            turn_bytes,
+            extractors,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The files that hold records of the role, sorted by name.
+    fn list(&self) -> Result<Vec<SourceFile>, PipelineError> {
+        let list = match &self.sources {
+            Sources::Final(list) => list.clone(),
+            Sources::Follow => SourceList::list(&self.config, self.config.datacenter(&self.datacenter)?)?,
+        };
+        let has_role = |file: &&SourceFile| self.extractors[file.input.0].has(self.role);
+        Ok(list.files().iter().filter(has_role).cloned().collect())
+    }
+
+    /// One pass over all files.
+    ///
+    /// # Errors
+    /// When the inputs can not be listed, or the sink fails.
+    pub fn pass(&mut self, sink: &mut impl Sink) -> Result<Pass, PipelineError> {
+        let mut faults = Vec::new();
+        let mut files = self.list()?;
+        while !files.is_empty() {
+            let mut unread = Vec::new();
+            for file in files {
+                match self.turn(&file, sink) {
+                    Ok(Turn::Done) => (),
+                    Ok(Turn::More) => unread.push(file),
+                    Ok(Turn::Stopped) => return Ok(Pass::Stopped),
+                    Err(Fault::File(error)) => {
+                        // Opened anew the next time.
+                        self.known.entry(file.name.clone()).and_modify(|known| known.scanner = None);
+                        faults.push(error);
+                    }
+                    Err(Fault::Sink(error)) => return Err(error),
+                }
+            }
+            files = unread;
+        }
+        Ok(if faults.is_empty() { Pass::Done } else { Pass::Faulty(faults) })
+    }
+
+    /// How many files are known, and the bytes of them that were read.
+    pub fn usage(&self) -> (usize, u64) {
+        (self.known.len(), self.known.values().map(|known| known.position).sum())
+    }
+
+    fn turn(&mut self, file: &SourceFile, sink: &mut impl Sink) -> Result<Turn, Fault> {
+        let is_final = matches!(self.sources, Sources::Final(_));
+        if !self.known.contains_key(&file.name) {
+            let position = sink.start(file).map_err(Fault::File)?;
+            info!(source = %file.name, path = %file.path.display(), position, size = file.size, "reading a source");
+            let known = Known { identity: file.identity, position, scanner: None, finished: false };
+            self.known.insert(file.name.clone(), known);
+        }
+        let open = self.known.values().filter(|known| known.scanner.is_some()).count();
+        let known = self.known.get_mut(&file.name).expect("inserted above");
+        check_same(file, known.identity, known.position)?;
+        if known.finished || (known.position == file.size && !is_final) {
+            return Ok(Turn::Done);
+        }
+        if known.scanner.is_none() {
+            let extractor = self.extractors[file.input.0].clone();
+            let scanner = Scanner::open(file, extractor, known.position, file.size).map_err(source_fault)?;
+            if scanner.identity() != known.identity {
+                return Err(changed(file));
+            }
+            known.scanner = Some(scanner);
+        }
+        let turn = read(file, known, self.turn_bytes, is_final, sink)?;
+        let is_idle = turn == Turn::Done && known.position == file.size;
+        if known.finished || is_idle || OPEN_FILES_MAX <= open {
+            known.scanner = None;
+        }
+        Ok(turn)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Done,
+    /// Its turn is over, but not the file.
+    More,
+    Stopped,
+}
+
+enum Fault {
+    /// This file can not be read.
+    File(PipelineError),
+    /// Nothing can be read any more.
+    Sink(PipelineError),
+}
+
+fn source_fault(error: SourceError) -> Fault {
+    Fault::File(error.into())
+}
+
+fn read(
+    file: &SourceFile,
+    known: &mut Known,
+    turn_bytes: u64,
+    is_final: bool,
+    sink: &mut impl Sink,
+) -> Result<Turn, Fault> {
+    let scanner = known.scanner.as_mut().expect("opened by the caller");
+    scanner.extend(file.size);
+    let turn_end = known.position.saturating_add(turn_bytes);
+    while let Some(scanned) = scanner.next_scanned().map_err(source_fault)? {
+        let end = scanned.frame.end();
+        let flow = sink.take(file, scanned).map_err(Fault::Sink)?;
+        known.position = end;
+        if flow == Flow::Stop {
+            return Ok(Turn::Stopped);
+        }
+        if turn_end <= end {
+            return Ok(Turn::More);
+        }
+    }
+    if is_final {
+        match scanner.finish() {
+            Finished::Clean => (),
+            Finished::Scanned(scanned) => {
+                if sink.take(file, scanned).map_err(Fault::Sink)? == Flow::Stop {
+                    return Ok(Turn::Stopped);
+                }
+            }
+            Finished::Unread { offset, bytes, why } => {
+                warn!(source = %file.name, offset, bytes, %why, "the end of a source is not read");
+            }
+        }
+        known.finished = true;
+    }
+    known.position = scanner.position();
+    match sink.rest(file, known.position).map_err(Fault::Sink)? {
+        Flow::GoOn => Ok(Turn::Done),
+        Flow::Stop => Ok(Turn::Stopped),
+    }
+}
+
+/// A file whose name is known must be the one that was read, and no shorter than that.
+pub(crate) fn check_file(file: &SourceFile, identity: FileIdentity, offset: u64) -> Result<(), PipelineError> {
+    let why = if file.identity != identity {
+        "another file lies under this name than was read before (it was replaced, or restored): give the new file a new name".to_owned()
+    } else if file.size < offset {
+        format!("it has {} bytes, but {offset} were read before: it was cut", file.size)
+    } else {
+        return Ok(());
+    };
+    let (name, path): (String, PathBuf) = (file.name.clone(), file.path.clone());
+    Err(PipelineError::SourceChanged { name, path, why })
+}
+
+fn check_same(file: &SourceFile, identity: FileIdentity, offset: u64) -> Result<(), Fault> {
+    check_file(file, identity, offset).map_err(Fault::File)
+}
+
+fn changed(file: &SourceFile) -> Fault {
+    let why = "it was replaced while it was opened; the next pass looks again".to_owned();
+    Fault::File(PipelineError::SourceChanged { name: file.name.clone(), path: file.path.clone(), why })
+}
