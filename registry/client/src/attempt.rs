@@ -40,11 +40,11 @@ pub(crate) enum Attempt {
     Ambiguous { cause: String },
 }
 
-/// Connects to one node. What fails here has certainly not been sent.
-pub(crate) async fn connect(endpoint: &str, timings: &Timings) -> Result<RegistryClient<Channel>, ClientError> {
-    let unreachable = |cause: String| ClientError::Unreachable { cause: format!("{endpoint}: {cause}").into() };
-    let target = Endpoint::from_shared(uri(endpoint)?)
-        .map_err(|error| unreachable(with_causes(&error)))?
+/// Connects to one node, or says why not. What fails here has certainly not been sent.
+pub(crate) async fn connect(endpoint: &str, timings: &Timings) -> Result<RegistryClient<Channel>, String> {
+    let uri = uri(endpoint).map_err(|error| error.to_string())?;
+    let target = Endpoint::from_shared(uri)
+        .map_err(|error| with_causes(&error))?
         .connect_timeout(timings.connect_timeout)
         .http2_keep_alive_interval(timings.keepalive_interval)
         .keep_alive_timeout(timings.keepalive_timeout)
@@ -52,8 +52,8 @@ pub(crate) async fn connect(endpoint: &str, timings: &Timings) -> Result<Registr
         .tcp_nodelay(true);
     match tokio::time::timeout(timings.connect_timeout, target.connect()).await {
         Ok(Ok(channel)) => Ok(RegistryClient::new(channel)),
-        Ok(Err(error)) => Err(unreachable(with_causes(&error))),
-        Err(_) => Err(unreachable(format!("no connection within {:?}", timings.connect_timeout))),
+        Ok(Err(error)) => Err(with_causes(&error)),
+        Err(_) => Err(format!("no connection within {:?}", timings.connect_timeout)),
     }
 }
 
@@ -150,17 +150,18 @@ pub(crate) fn cluster_id(bytes: &[u8]) -> Option<ClusterId> {
     bytes.try_into().ok().map(ClusterId)
 }
 
-/// Compares the cluster that answered with the one that is meant.
+/// Compares the cluster that answered with the one that is meant. A node that has not met its
+/// peers yet does not tell.
 pub(crate) fn check_cluster(
     endpoint: &Arc<str>,
     expected: Option<ClusterId>,
     found: Option<ClusterId>,
 ) -> Result<(), ClientError> {
-    match expected {
-        Some(expected) if found != Some(expected) => {
+    match (expected, found) {
+        (Some(expected), Some(other)) if other != expected => {
             Err(ClientError::WrongCluster { endpoint: endpoint.clone(), expected, found })
         }
-        Some(_) | None => Ok(()),
+        (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }
 

@@ -174,7 +174,7 @@ impl Client {
     /// Where one node stands, over a connection of its own.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] with the reason.
+    /// [`ClientError::NoAnswer`] with the reason.
     pub async fn status(&self, endpoint: &str) -> Result<NodeStatus, ClientError> {
         status::status(endpoint, &self.shared.config.timings).await
     }

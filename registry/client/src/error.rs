@@ -22,6 +22,14 @@ pub enum ClientError {
         /// What the last try met.
         cause: Arc<str>,
     },
+    /// One node did not say where it stands.
+    #[error("{endpoint} did not answer: {cause}")]
+    NoAnswer {
+        /// Who.
+        endpoint: Arc<str>,
+        /// What was met.
+        cause: Arc<str>,
+    },
     /// There was no room within the deadline, here or at the leader. Nothing has happened: ask later.
     #[error("the registry is overloaded, nothing has happened: ask again later ({cause})")]
     Overloaded {
@@ -79,6 +87,7 @@ impl ClientError {
                 cause.clone()
             }
             ClientError::KeyRulesDiffer { .. }
+            | ClientError::NoAnswer { .. }
             | ClientError::WrongCluster { .. }
             | ClientError::Refused { .. }
             | ClientError::Config { .. }

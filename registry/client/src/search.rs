@@ -113,18 +113,18 @@ pub(crate) async fn round(config: Arc<ClientConfig>, expected: Option<ClusterId>
 }
 
 async fn probe(config: &ClientConfig, expected: Option<ClusterId>, endpoint: &Arc<str>) -> Probe {
+    let unusable = |cause: &str| Probe::Useless {
+        error: ClientError::Unreachable { cause: format!("{endpoint}: {cause}").into() },
+    };
     let mut client = match attempt::connect(endpoint, &config.timings).await {
         Ok(client) => client,
-        Err(error) => return Probe::Useless { error },
+        Err(cause) => return unusable(&cause),
     };
     let request = StateKeyRulesRequest {
         text: config.key_rules.clone(),
         cluster_id: expected.map(|id| id.0.to_vec()).unwrap_or_default().into(),
     };
     let attempt = attempt::ended(config.timings.probe_timeout, client.state_key_rules(request), 1).await;
-    let unusable = |cause: &str| Probe::Useless {
-        error: ClientError::Unreachable { cause: format!("{endpoint}: {cause}").into() },
-    };
     match attempt {
         Attempt::Done { outcomes, cluster_id, slot: _, group: _ } => {
             let Some(found) = cluster_id else { return unusable("an answer that names no cluster") };

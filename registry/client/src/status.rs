@@ -68,14 +68,14 @@ pub struct MemberStatus {
 /// Asks one node where it stands, over a connection of its own.
 ///
 /// # Errors
-/// [`ClientError::Unreachable`] with the reason, [`ClientError::Config`] for a malformed endpoint.
+/// [`ClientError::NoAnswer`] with the reason.
 pub async fn status(endpoint: &str, timings: &Timings) -> Result<NodeStatus, ClientError> {
-    let mut client = attempt::connect(endpoint, timings).await?;
-    let unreachable = |cause: String| ClientError::Unreachable { cause: format!("{endpoint}: {cause}").into() };
+    let no_answer = |cause: String| ClientError::NoAnswer { endpoint: endpoint.into(), cause: cause.into() };
+    let mut client = attempt::connect(endpoint, timings).await.map_err(no_answer)?;
     match tokio::time::timeout(timings.probe_timeout, client.status(StatusRequest {})).await {
         Ok(Ok(reply)) => Ok(read(reply.into_inner())),
-        Ok(Err(status)) => Err(unreachable(with_causes(&status))),
-        Err(_) => Err(unreachable(format!("no answer within {:?}", timings.probe_timeout))),
+        Ok(Err(status)) => Err(no_answer(with_causes(&status))),
+        Err(_) => Err(no_answer(format!("no answer within {:?}", timings.probe_timeout))),
     }
 }
 
@@ -90,7 +90,10 @@ pub async fn statuses(endpoints: &[String], timings: &Timings) -> Vec<(String, R
     let mut answers = Vec::with_capacity(asked.len());
     for (endpoint, answer) in endpoints.iter().zip(asked) {
         let broken = |error: tokio::task::JoinError| {
-            Err(ClientError::Unreachable { cause: format!("{endpoint}: the question broke: {error}").into() })
+            Err(ClientError::NoAnswer {
+                endpoint: endpoint.as_str().into(),
+                cause: format!("the question broke: {error}").into(),
+            })
         };
         answers.push((endpoint.clone(), answer.await.unwrap_or_else(broken)));
     }
