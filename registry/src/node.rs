@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub failure: Failure,
     pub counters: Arc<Counters>,
     serving: OnceLock<Serving>,
+    /// Says when `serving` is set.
+    has_begun: watch::Sender<bool>,
 }
 
 /// What is there once the node is born and recovered.
@@ -57,16 +59,25 @@ impl Node {
             failure,
             counters,
             serving: OnceLock::new(),
+            has_begun: watch::Sender::new(false),
         }
     }
 
     /// From now on requests and messages are taken.
     pub fn serve(&self, serving: Serving) {
         assert!(self.serving.set(serving).is_ok(), "a node begins to serve once");
+        self.has_begun.send_replace(true);
     }
 
     pub fn serving(&self) -> Option<&Serving> {
         self.serving.get()
+    }
+
+    /// Waits until the node has begun to serve.
+    pub async fn begun(&self) -> &Serving {
+        let mut has_begun = self.has_begun.subscribe();
+        has_begun.wait_for(|begun| *begun).await.expect("the sender is held by self");
+        self.serving().expect("set before it was said")
     }
 
     pub fn identity(&self) -> &Identity {

@@ -196,6 +196,27 @@ impl RunningServer {
         }
     }
 
+    /// Waits until the node stands so; for ever, if it never does.
+    pub async fn wait_until(&self, mut is_so: impl FnMut(&ServerStatus) -> bool) -> ServerStatus {
+        loop {
+            // Subscribed before the look, so that no change is missed in between.
+            let mut view = self.node.serving().map(|serving| serving.replica.clone());
+            view.iter_mut().for_each(tokio::sync::watch::Receiver::mark_unchanged);
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            let Some(mut view) = view else {
+                self.node.begun().await;
+                continue;
+            };
+            if view.changed().await.is_err() {
+                // The driver has ended, and nothing will change.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Waits until the node fails: its disk, its table, or a refusal by its peers. The process, or
     /// whoever runs the node, ends then; [`RegistryError::kind`] says how.
     pub async fn failed(&self) -> Arc<RegistryError> {

@@ -163,3 +163,137 @@ impl Table for RocksTable {
 fn table_error(operation: &'static str, path: &Path, error: &rocksdb::Error) -> RegistryError {
     RegistryError::Table { operation, path: path.to_owned(), reason: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use photon_core::machine::{MemoryTable, RowLayout, apply_all};
+    use photon_types::{Chunk, Command, DeleteReason, EventKey, Incarnation, Outcomes, Token};
+
+    use super::*;
+
+    const GROUP: GroupId = GroupId(1);
+    const LAYOUT: RowLayout = RowLayout::hourly(GROUP);
+    const LIMITS: TableLimits = TableLimits { memtable_bytes: 8 << 20, block_cache_bytes: 8 << 20 };
+
+    fn open(dir: &tempfile::TempDir) -> RocksTable {
+        RocksTable::open(&dir.path().join("table"), GROUP, LIMITS).unwrap()
+    }
+
+    fn key(n: u64) -> EventKey {
+        // Some hours apart, so that there are several buckets.
+        EventKey::new(n * 1_000_000_000, format!("click-{n}").as_bytes()).unwrap()
+    }
+
+    fn token(sequence: u64) -> Token {
+        Token { incarnation: Incarnation([7; 16]), sequence }
+    }
+
+    fn insert(n: u64, sequence: u64) -> Command {
+        Command::Insert { key: key(n), token: token(sequence) }
+    }
+
+    /// Commands that touch `n` in many ways.
+    fn commands(n: u64) -> Vec<Command> {
+        let delete = Command::Delete { key: key(n / 2), token: token(n / 2), reason: DeleteReason::LineMissing };
+        let forget = Command::ForgetToken { key: key(n / 3), token: token(n / 3) };
+        let rules = Command::StateKeyRules { text: format!("events.rule = {}", n % 2) };
+        vec![insert(n, n), insert(n / 2, n), Command::Lookup { key: key(n / 4) }, delete, forget, rules]
+    }
+
+    /// One write of some batches, as the apply lane does it.
+    fn apply(table: &mut RocksTable, batches: &[Vec<Command>]) -> Vec<Outcomes> {
+        let bytes: Vec<Vec<u8>> = batches.iter().map(|batch| Chunk::of(batch).bytes).collect();
+        let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+        let (outcomes, changes) = apply_all(table, LAYOUT, &slices).unwrap();
+        let applied_end = Slot(table.applied_end().0 + batches.len() as u64);
+        table.write(applied_end, changes).unwrap();
+        outcomes
+    }
+
+    #[test]
+    fn it_answers_as_the_table_in_memory_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = open(&dir);
+        let mut memory = MemoryTable::default();
+        for round in 0..20_u64 {
+            let batches: Vec<Vec<Command>> = (round * 8..round * 8 + 8).map(commands).collect();
+            let bytes: Vec<Vec<u8>> = batches.iter().map(|batch| Chunk::of(batch).bytes).collect();
+            let mut want = Vec::new();
+            for batch in &bytes {
+                let Ok((outcomes, changes)) = apply_all(&memory, LAYOUT, &[batch]);
+                memory.absorb(changes);
+                want.extend(outcomes);
+            }
+            assert_eq!(apply(&mut table, &batches), want);
+            if round % 5 == 4 {
+                table.flush().unwrap();
+            }
+        }
+        for (bucket, digest) in memory.computed_digests() {
+            assert_eq!(table.digest(bucket).unwrap(), digest, "{bucket:?}");
+        }
+        let rows: Vec<(RowKey, Holder)> = memory.rows().map(|(key, holder)| (key.clone(), *holder)).collect();
+        let keys: Vec<RowKey> = rows.iter().map(|(key, _)| key.clone()).collect();
+        let batched = table.load(&keys).unwrap();
+        for ((key, want), found) in rows.iter().zip(batched) {
+            assert_eq!(found, Some(*want));
+            // The batched read agrees with a plain one.
+            let plain = table.db.get_cf(table.ids(), key).unwrap().map(|value| decode_holder(&value).unwrap());
+            assert_eq!(plain, found);
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_there_again_after_a_clean_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = open(&dir);
+        assert_eq!(table.applied_end(), Slot(0));
+        apply(&mut table, &[vec![Command::StateKeyRules { text: "a.b = c".into() }], vec![insert(1, 1)]]);
+        table.flush().unwrap();
+        drop(table);
+        let table = open(&dir);
+        assert_eq!(table.applied_end(), Slot(2));
+        assert_eq!(table.rules(), Some(&KeyRules::new("a.b = c".into())));
+        let row = LAYOUT.row_key(&key(1));
+        assert_eq!(table.load(&[row]).unwrap(), [Some(Holder::Token(token(1)))]);
+    }
+
+    /// Rows and `applied_end` are on disk together: what a crash finds is a copy of the files.
+    #[test]
+    fn a_crash_finds_the_state_after_some_whole_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = open(&dir);
+        apply(&mut table, &[vec![insert(1, 1)]]);
+        table.flush().unwrap();
+        apply(&mut table, &[vec![insert(2, 2)]]);
+        let crashed = dir.path().join("crashed");
+        std::fs::create_dir(&crashed).unwrap();
+        for entry in std::fs::read_dir(dir.path().join("table")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), crashed.join(entry.file_name())).unwrap();
+        }
+        let found = RocksTable::open(&crashed, GROUP, LIMITS).unwrap();
+        let rows = [LAYOUT.row_key(&key(1)), LAYOUT.row_key(&key(2))];
+        assert_eq!(found.applied_end(), Slot(1));
+        assert_eq!(found.load(&rows).unwrap(), [Some(Holder::Token(token(1))), None]);
+    }
+
+    #[test]
+    fn a_record_that_can_not_be_read_is_damage_and_not_an_empty_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = open(&dir);
+        apply(&mut table, &[vec![insert(1, 1)]]);
+        let mut batch = WriteBatch::default();
+        batch.put_cf(table.meta(), keys::group(GROUP), b"rubbish");
+        batch.put_cf(table.ids(), LAYOUT.row_key(&key(2)), b"short");
+        table.write_batch(batch).unwrap();
+        let row = table.load(&[LAYOUT.row_key(&key(2))]).unwrap_err().to_string();
+        assert!(row.contains("the value of a row has 0 or 24 bytes, not 5"), "{row}");
+        table.flush().unwrap();
+        drop(table);
+        let path = dir.path().join("table");
+        let error = RocksTable::open(&path, GROUP, LIMITS).err().expect("it is damaged").to_string();
+        assert!(error.contains("the record of its applied_end: its crc is"), "{error}");
+        assert!(error.contains("remove that directory"), "{error}");
+    }
+}

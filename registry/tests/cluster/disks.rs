@@ -1,0 +1,179 @@
+//! Disks that are lost, copied, taken or damaged.
+
+use std::path::PathBuf;
+
+use photon_registry::{ErrorKind, Listen, Server};
+use photon_types::{Command, Holder, NodeId, Outcome};
+
+use crate::harness::{Cluster, copy_dir, insert, lookup, soon, token};
+
+/// Starts a node whose former life may still hold the lock for a moment.
+pub async fn start_when_free(cluster: &mut Cluster, id: NodeId) {
+    soon("a free data directory", async {
+        loop {
+            match cluster.try_start_node(id).await {
+                Ok(()) => return,
+                Err(error) => assert!(
+                    error.kind() == ErrorKind::DataDirRefused || error.to_string().contains("can not listen"),
+                    "{error}"
+                ),
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+fn follower(leader: NodeId, cluster: &Cluster) -> NodeId {
+    cluster.ids().into_iter().find(|id| *id != leader).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_table_is_rebuilt_from_the_journal() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..2_000).await;
+    cluster.stop_all().await;
+    for id in cluster.ids() {
+        std::fs::remove_dir_all(cluster.data_dir(id).join("table")).unwrap();
+    }
+    cluster.start_all().await;
+    let lookups: Vec<Command> = (0..2_000).map(lookup).collect();
+    for (n, outcome) in (0..).zip(cluster.submit(&lookups).await) {
+        assert_eq!(outcome, Outcome::Present { winner: Holder::Token(token(n)) });
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_disk_is_refused() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    cluster.stop_all().await;
+    let table = |id: u32| cluster.data_dir(NodeId(id)).join("table");
+    std::fs::remove_dir_all(table(1)).unwrap();
+    copy_dir(&table(2), &table(1));
+    let error = cluster.try_start_node(NodeId(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("will be rebuilt from the journal"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_disk_is_refused_by_name_and_ends() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    let leader = cluster.leader().await;
+    let wiped = follower(leader, &cluster);
+    cluster.stop_node(wiped).await;
+    std::fs::remove_dir_all(cluster.data_dir(wiped)).unwrap();
+    cluster.start_node(wiped).await;
+    let error = soon("the refusal", cluster.node(wiped).failed()).await;
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("node {wiped}")), "{text}");
+    assert!(text.contains("wiped") && text.contains("can not vote"), "{text}");
+    // The others go on without it.
+    cluster.insert_all(10..20).await;
+    let node = cluster.node(wiped).status();
+    assert_eq!(node.role, "waiting");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_has_one_user() {
+    let mut cluster = Cluster::start(3).await;
+    let mut config = cluster.config(NodeId(1));
+    (config.client_listen, config.peer_listen) = (any_port(), any_port());
+    let error = Server::start(config).await.err().expect("it is in use");
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("in use"), "{error}");
+    // And belongs to one node.
+    let mut config = cluster.config(NodeId(2));
+    config.data_dir = cluster.data_dir(NodeId(3));
+    (config.client_listen, config.peer_listen) = (any_port(), any_port());
+    cluster.stop_node(NodeId(3)).await;
+    let error = Server::start(config).await.err().expect("it is another's");
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("belongs to node 3, this is node 2"), "{error}");
+    cluster.stop_all().await;
+}
+
+/// A copy made before more was promised: the copy and the original say different things, and the
+/// peers have heard more than the copy knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolled_back_disk_is_refused() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    let leader = cluster.leader().await;
+    let old = follower(leader, &cluster);
+    cluster.stop_node(old).await;
+    let copy = cluster.dir.path().join("copy");
+    copy_dir(&cluster.data_dir(old), &copy);
+    cluster.start_node(old).await;
+    cluster.insert_all(10..500).await;
+    cluster.all_applied().await;
+    cluster.stop_node(old).await;
+    // The operator restores the backup.
+    std::fs::remove_dir_all(cluster.data_dir(old)).unwrap();
+    std::fs::rename(&copy, cluster.data_dir(old)).unwrap();
+    cluster.start_node(old).await;
+    let error = soon("the refusal", cluster.node(old).failed()).await;
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("rolled back"), "{error}");
+    cluster.insert_all(500..510).await;
+}
+
+/// A running node's directory is copied, and the copy started elsewhere under the same id.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_disk_and_its_copy_one_is_refused() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    let leader = cluster.leader().await;
+    let original = follower(leader, &cluster);
+    let copy = cluster.dir.path().join("copy");
+    copy_dir(&cluster.data_dir(original), &copy);
+    cluster.insert_all(10..500).await;
+    cluster.all_applied().await;
+    let mut config = cluster.config(original);
+    config.data_dir = copy;
+    (config.client_listen, config.peer_listen) = (any_port(), any_port());
+    let clone = Server::start(config).await.unwrap();
+    let error = soon("the refusal of the copy", clone.failed()).await;
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    // The original goes on.
+    cluster.insert_all(500..600).await;
+    cluster.all_applied().await;
+    drop(clone);
+    cluster.stop_all().await;
+}
+
+fn any_port() -> Listen {
+    Listen::Address("127.0.0.1:0".parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_journal_is_named_and_the_node_does_not_start() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..1_000).await;
+    cluster.stop_all().await;
+    let mut segments: Vec<PathBuf> = std::fs::read_dir(cluster.data_dir(NodeId(1)).join("journal"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| 16_384 < path.metadata().unwrap().len())
+        .collect();
+    segments.sort();
+    let segment = segments.first().expect("a segment with records").clone();
+    // One bit in the middle of what was synced long ago.
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let at = bytes.len() / 2 / 4096 * 4096 + 100;
+    bytes[at] ^= 1;
+    std::fs::write(&segment, &bytes).unwrap();
+    let error = cluster.try_start_node(NodeId(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damage, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&segment.display().to_string()), "{text}");
+    assert!(text.contains("at offset"), "{text}");
+    // Two undamaged nodes are a quorum.
+    cluster.start_node(NodeId(2)).await;
+    cluster.start_node(NodeId(3)).await;
+    assert_eq!(cluster.submit(&[insert(5, 5)]).await, [Outcome::Inserted]);
+    cluster.stop_all().await;
+}
