@@ -92,3 +92,31 @@ fn a_wrong_trace_is_noticed() {
     assert_eq!(run(right), right);
     assert_eq!(run("cluster 1\n----\nwrong\n"), right);
 }
+
+/// Every rule that a mutant breaks is pinned: some story goes otherwise with it, or ends in an
+/// assertion.
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_changes_a_story() {
+    let stories: Vec<String> =
+        files().iter().map(|path| std::fs::read_to_string(path).expect("a scenario can be read")).collect();
+    std::panic::set_hook(Box::new(|_| ()));
+    let is_noticed = |story: &String, mutant: &str| {
+        let mutated: String = story
+            .lines()
+            .map(|line| match line.starts_with("cluster ") {
+                true => format!("{line} mutant={mutant}\n"),
+                false => format!("{line}\n"),
+            })
+            .collect();
+        std::panic::catch_unwind(|| run(&mutated) != mutated).unwrap_or(true)
+    };
+    let mutants = photon_core::Mutant::ALL.map(|mutant| format!("{mutant:?}"));
+    let unnoticed: Vec<&String> =
+        mutants.iter().filter(|mutant| !stories.iter().any(|story| is_noticed(story, mutant))).collect();
+    // Without a mutant no story changes.
+    let changed = stories.iter().filter(|story| is_noticed(story, "none")).count();
+    drop(std::panic::take_hook());
+    assert_eq!(changed, 0);
+    assert!(unnoticed.is_empty(), "no story tells these rules: {unnoticed:?}");
+}

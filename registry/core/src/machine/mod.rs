@@ -10,6 +10,8 @@ mod digest;
 mod memory;
 mod rowkey;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

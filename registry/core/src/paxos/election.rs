@@ -202,3 +202,131 @@ fn inherit(first: Slot, mut best: BTreeMap<Slot, Entry>, leave_holes: bool) -> V
     inherited.push_back((end, Value::new()));
     inherited
 }
+
+#[cfg(test)]
+mod tests {
+    use photon_types::GroupId;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::paxos::quorum::Quorum;
+
+    fn entry(slot: u64, round: u64, value: &'static str) -> Entry {
+        let ballot = Ballot { round, node: NodeId(1) };
+        Entry { slot: Slot(slot), ballot, value: Value::from_static(value.as_bytes()) }
+    }
+
+    #[track_caller]
+    fn check(first: u64, reports: &[Entry], want: &[(u64, &str)]) {
+        let mut best = BTreeMap::new();
+        for entry in reports {
+            keep_best(&mut best, entry.clone(), false);
+        }
+        let found = inherit(Slot(first), best, false);
+        let want: VecDeque<(Slot, Value)> =
+            want.iter().map(|(slot, value)| (Slot(*slot), Value::copy_from_slice(value.as_bytes()))).collect();
+        assert_eq!(found, want);
+    }
+
+    #[test]
+    fn a_barrier_stands_behind_everything() {
+        check(0, &[], &[(0, "")]);
+        check(4, &[], &[(4, "")]);
+        check(4, &[entry(4, 1, "a")], &[(4, "a"), (5, "")]);
+    }
+
+    #[test]
+    fn holes_are_filled_from_commit_end_on() {
+        check(2, &[entry(4, 1, "a")], &[(2, ""), (3, ""), (4, "a"), (5, "")]);
+        // What is below commit_end by now is chosen, and not touched.
+        check(2, &[entry(0, 1, "a"), entry(1, 1, "b")], &[(2, "")]);
+    }
+
+    #[test]
+    fn the_highest_ballot_wins_in_any_order() {
+        let reports = [entry(0, 1, "a"), entry(0, 3, "c"), entry(0, 2, "b")];
+        for shift in 0..3 {
+            let mut turned = reports.clone();
+            turned.rotate_left(shift);
+            check(0, &turned, &[(0, "c"), (1, "")]);
+        }
+    }
+
+    const BALLOTS: u64 = 3;
+    const VALUES: [&str; 3] = ["a", "b", "c"];
+
+    /// One slot in the past of three acceptors: the value of each ballot, and who accepted at which.
+    struct Past {
+        values: [&'static str; 3],
+        accepted: [[bool; 3]; 3],
+    }
+
+    impl Past {
+        /// What phase 1 of `ballot` picks with these promises; None is a hole.
+        fn choice(&self, promises: &[usize], ballot: u64) -> Option<Value> {
+            let mut best = BTreeMap::new();
+            for acceptor in promises {
+                // An acceptor reports the last of what it accepted.
+                let last = (1..ballot).rev().find(|b| self.has_accepted(*acceptor, *b));
+                if let Some(round) = last {
+                    keep_best(&mut best, entry(0, round, self.value(round)), false);
+                }
+            }
+            best.remove(&Slot(0)).map(|entry| entry.value)
+        }
+
+        fn has_accepted(&self, acceptor: usize, round: u64) -> bool {
+            self.accepted[acceptor][usize::try_from(round - 1).unwrap()]
+        }
+
+        fn value(&self, round: u64) -> &'static str {
+            self.values[usize::try_from(round - 1).unwrap()]
+        }
+
+        /// A past that can have been: whoever proposed at a ballot had promises of a quorum, and
+        /// took the value that they made it take.
+        fn is_possible(&self, quorums: &[Vec<usize>]) -> bool {
+            (1..=BALLOTS).filter(|b| (0..3).any(|a| self.has_accepted(a, *b))).all(|ballot| {
+                quorums.iter().any(|quorum| {
+                    self.choice(quorum, ballot).is_none_or(|value| value == self.value(ballot).as_bytes())
+                })
+            })
+        }
+    }
+
+    /// Every past of three acceptors and three ballots: if a value was chosen, every quorum of
+    /// promises makes the next candidate propose it.
+    #[test]
+    fn whatever_was_chosen_is_chosen_again() {
+        let members: Vec<NodeId> = (1..=3).map(NodeId).collect();
+        let quorum = Quorum::of(&Config::new(NodeId(1), GroupId(1), members.clone()));
+        let is_quorum = |set: &[usize]| quorum.is_met(&set.iter().map(|acceptor| members[*acceptor]).collect());
+        let sets: Vec<Vec<usize>> =
+            (0..8_usize).map(|bits| (0..3).filter(|a| bits & (1 << a) != 0).collect()).collect();
+        let quorums: Vec<Vec<usize>> = sets.into_iter().filter(|set| is_quorum(set)).collect();
+        let (mut possible, mut chosen) = (0, 0);
+        for code in 0..27 * 512_usize {
+            let bits = code / 27;
+            let past = Past {
+                values: [VALUES[code % 3], VALUES[code / 3 % 3], VALUES[code / 9 % 3]],
+                accepted: std::array::from_fn(|a| std::array::from_fn(|b| bits & (1 << (3 * a + b)) != 0)),
+            };
+            if !past.is_possible(&quorums) {
+                continue;
+            }
+            possible += 1;
+            for round in 1..=BALLOTS {
+                let voters: Vec<usize> = (0..3).filter(|a| past.has_accepted(*a, round)).collect();
+                if !is_quorum(&voters) {
+                    continue;
+                }
+                chosen += 1;
+                for promises in &quorums {
+                    let choice = past.choice(promises, BALLOTS + 1);
+                    assert_eq!(choice, Some(Value::from_static(past.value(round).as_bytes())));
+                }
+            }
+        }
+        assert!(1_000 < possible && 1_000 < chosen, "{possible} pasts, {chosen} chosen values");
+    }
+}
