@@ -13,6 +13,7 @@ use crate::batch::Queue;
 use crate::config::Config;
 use crate::effect::{Effect, Record, Reply};
 use crate::event::{Event, Monotonic, Now, RequestId};
+use crate::paxos::acceptor::RecoveredPromise;
 use crate::paxos::ballot::Ballot;
 use crate::paxos::catchup::CatchUp;
 use crate::paxos::gate::Gate;
@@ -69,9 +70,20 @@ impl Replica {
         if let Err(error) = config.check() {
             panic!("a replica needs a valid configuration: {error}");
         }
-        let records: Vec<Record> = records.collect();
-        let log = Log::recover(&records, applied_end);
-        let (promised, round_seen) = Self::recover_promise(&config, &records);
+        let mut log = Log::new(applied_end);
+        let mut promise = RecoveredPromise::default();
+        let mut hint_end = applied_end;
+        // One by one: a journal may be larger than memory.
+        for record in records {
+            promise.note(&config, &record);
+            match record {
+                Record::Promise { ballot: _ } => (),
+                Record::Accepted { entry, chosen } => log.recover_entry(entry, chosen),
+                Record::CommitHint { commit_end } => hint_end = hint_end.max(commit_end),
+            }
+        }
+        log.recover_commit_end(hint_end);
+        let RecoveredPromise { promised, round_seen } = promise;
         let role = Role::follower(&config, &mut prng, now);
         let replica = Replica {
             quorum: Quorum::of(&config),

@@ -27,28 +27,32 @@ enum Admission {
     Ignore,
 }
 
-impl Replica {
-    /// What the journal says was promised, and the highest round seen in it. Accepting at a ballot
-    /// promised it; learning a chosen entry did not.
-    pub(crate) fn recover_promise(config: &Config, records: &[Record]) -> (Ballot, u64) {
-        let mut promised = Ballot::ZERO;
-        let mut round_seen = 0;
-        for record in records {
-            match record {
-                Record::Promise { ballot } => {
-                    if config.mutated(Mutant::RecoveryIgnoresPromises) {
-                        continue;
-                    }
-                    promised = promised.max(*ballot);
-                }
-                Record::Accepted { entry, chosen: false } => promised = promised.max(entry.ballot),
-                Record::Accepted { entry, chosen: true } => round_seen = round_seen.max(entry.ballot.round),
-                Record::CommitHint { commit_end: _ } => (),
-            }
-        }
-        (promised, round_seen.max(promised.round))
-    }
+/// What a journal says of the acceptor, gathered record by record.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredPromise {
+    /// The highest promise. Accepting at a ballot promised it; learning a chosen entry did not.
+    pub promised: Ballot,
+    /// The highest round in any record.
+    pub round_seen: u64,
+}
 
+impl RecoveredPromise {
+    pub fn note(&mut self, config: &Config, record: &Record) {
+        let (ballot, is_promise) = match record {
+            Record::Promise { ballot } => (*ballot, !config.mutated(Mutant::RecoveryIgnoresPromises)),
+            Record::Accepted { entry, chosen } => (entry.ballot, !chosen),
+            Record::CommitHint { commit_end: _ } => return,
+        };
+        if is_promise {
+            self.promised = self.promised.max(ballot);
+        }
+        if is_promise || matches!(record, Record::Accepted { .. }) {
+            self.round_seen = self.round_seen.max(ballot.round);
+        }
+    }
+}
+
+impl Replica {
     /// Promises a ballot above the last one; returns the write that makes it durable.
     pub(crate) fn raise_promise(&mut self, ballot: Ballot, out: &mut Vec<Effect>) -> IoSeq {
         assert!(self.promised < ballot, "{ballot} does not raise the promise {}", self.promised);

@@ -19,6 +19,12 @@ impl Ballot {
     pub const ZERO: Ballot = Ballot { round: 0, node: NodeId(0) };
 }
 
+impl Default for Ballot {
+    fn default() -> Ballot {
+        Ballot::ZERO
+    }
+}
+
 impl fmt::Display for Ballot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.round, self.node)

@@ -14,7 +14,7 @@ use super::ballot::Ballot;
 use super::gate::Gate;
 use super::message::{Entry, Value};
 use crate::config::{ENTRY_OVERHEAD_BYTES, Limits};
-use crate::effect::{IoSeq, Record};
+use crate::effect::IoSeq;
 
 /// What stands in a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,10 +50,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The log that the journal's records and the machine's `applied_end` make. What stands in
-    /// them is durable.
-    pub fn recover(records: &[Record], applied_end: Slot) -> Log {
-        let mut log = Log {
+    /// A log that holds nothing yet, of a replica whose machine has applied what is below.
+    pub fn new(applied_end: Slot) -> Log {
+        Log {
             entries: BTreeMap::new(),
             cache_start: applied_end,
             cache_bytes: 0,
@@ -62,26 +61,24 @@ impl Log {
             applying_end: applied_end,
             commit_end: applied_end,
             accepted_end: applied_end,
-        };
-        let mut hint_end = Slot(0);
-        for record in records {
-            match record {
-                Record::Promise { ballot: _ } => (),
-                Record::CommitHint { commit_end } => hint_end = hint_end.max(*commit_end),
-                Record::Accepted { entry, chosen } => {
-                    if applied_end <= entry.slot {
-                        log.put(entry.clone(), Gate::RECOVERED, *chosen);
-                    }
-                }
-            }
         }
-        while let Some(entry) = log.get(log.commit_end) {
-            if !entry.is_chosen && hint_end <= log.commit_end {
+    }
+
+    /// Recovery: takes an entry that the journal holds. Those that are applied are not needed.
+    pub fn recover_entry(&mut self, entry: Entry, is_chosen: bool) {
+        if self.applied_end <= entry.slot {
+            self.put(entry, Gate::RECOVERED, is_chosen);
+        }
+    }
+
+    /// Recovery: commits what the journal's hints and its entries learned as chosen cover.
+    pub fn recover_commit_end(&mut self, hint_end: Slot) {
+        while let Some(entry) = self.get(self.commit_end) {
+            if !entry.is_chosen && hint_end <= self.commit_end {
                 break;
             }
-            log.commit_next();
+            self.commit_next();
         }
-        log
     }
 
     pub fn trimmed_end(&self) -> Slot {

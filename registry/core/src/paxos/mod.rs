@@ -8,7 +8,7 @@ pub(crate) mod log;
 pub(crate) mod quorum;
 pub(crate) mod role;
 
-mod acceptor;
+pub(crate) mod acceptor;
 pub(crate) mod catchup;
 mod election;
 pub(crate) mod learner;
