@@ -9,7 +9,7 @@ use photon_format::output::{JoinedLine, ScannedRows, build_line, parse_line};
 use photon_types::{Incarnation, Token};
 
 use crate::error::VerifyError;
-use crate::input::{Input, Reread};
+use crate::input::Input;
 
 /// What is to be said of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,11 +80,4 @@ pub fn judge(input: &Input, incarnation: Incarnation, rows: &ScannedRows<'_>) ->
 
 fn named(input: &Input, place: Place) -> String {
     format!("{}:{}", input.name(place), place.offset)
-}
-
-/// The reference and the payload of a click as it goes back into the pipeline. A dead letter with a
-/// key has no reference that could be used, and goes back to be recorded as one.
-pub fn comeback(click: &Reread) -> (Vec<u8>, bytes::Bytes) {
-    let reference = click.reference().map_or_else(Vec::new, |reference| reference.as_bytes().to_vec());
-    (reference, click.payload.clone().unwrap_or_default())
 }

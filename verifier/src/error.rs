@@ -53,6 +53,7 @@ impl VerifyError {
             VerifyError::Registry { source, .. } => match source {
                 ClientError::Config { .. } | ClientError::KeyRulesDiffer { .. } => 2,
                 ClientError::Unknown { .. }
+                | ClientError::NoAnswer { .. }
                 | ClientError::Unreachable { .. }
                 | ClientError::Overloaded { .. }
                 | ClientError::WrongCluster { .. }

@@ -259,22 +259,26 @@ impl Unlisted {
     pub fn judge(self, input: &Input, report: &mut Report) -> Result<(), VerifyError> {
         for (mut scan, places) in self.0 {
             let mut wrong_lines = report::Evidence::default();
+            let mut outcome = Err(Failed::Moved);
             for _ in 0..LOOKS_MAX {
                 wrong_lines = report::Evidence::default();
-                match judge_again(&scan, &places, input, &mut wrong_lines) {
-                    Ok(()) => break,
-                    Err(Failed::Moved) => {
-                        let root = &scan.directory.output_root;
-                        let found =
-                            list_incarnations(root)?.into_iter().find(|it| it.incarnation == scan.incarnation());
-                        scan.directory = found.unwrap_or(scan.directory);
-                    }
-                    Err(Failed::Damaged(why)) => {
-                        report.damage.add(format!("incarnation {}: {why}", scan.incarnation()));
-                        break;
-                    }
-                    Err(Failed::Error(error)) => return Err(error),
+                outcome = judge_again(&scan, &places, input, &mut wrong_lines);
+                let Err(Failed::Moved) = outcome else { break };
+                let root = &scan.directory.output_root;
+                let found = list_incarnations(root)?.into_iter().find(|it| it.incarnation == scan.incarnation());
+                scan.directory = found.unwrap_or(scan.directory);
+            }
+            let incarnation = scan.incarnation();
+            match outcome {
+                Ok(()) => (),
+                Err(Failed::Moved) => {
+                    let count = places.len();
+                    report
+                        .notes
+                        .add(format!("incarnation {incarnation}: {count} late lines were not judged, it moves"));
                 }
+                Err(Failed::Damaged(why)) => report.damage.add(format!("incarnation {incarnation}: {why}")),
+                Err(Failed::Error(error)) => return Err(error),
             }
             report.wrong_content.append(wrong_lines);
         }

@@ -19,7 +19,7 @@ const CALL_CLICKS_MAX: usize = 1_000;
 /// with one payload of a usual size on top.
 const CALL_BYTES_MAX: usize = 1024 * 1024;
 /// What one call may have at most: a single payload may be long.
-const MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
+const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A click that comes back.
 #[derive(Clone, Debug)]
@@ -84,9 +84,9 @@ impl Dispatchers {
     ///
     /// # Errors
     /// How many are durable, and what stopped the others.
-    pub async fn reinject(&mut self, clicks: Vec<Comeback>) -> Result<(), (usize, String)> {
+    pub async fn reinject(&mut self, clicks: &[Comeback]) -> Result<(), (usize, String)> {
         let mut done = 0;
-        let mut rest = clicks.as_slice();
+        let mut rest = clicks;
         while !rest.is_empty() {
             let (call, behind) = rest.split_at(call_length(rest));
             self.call(call).await.map_err(|why| (done, why))?;
@@ -147,9 +147,7 @@ impl Dispatchers {
         let endpoint = Endpoint::from_shared(uri).map_err(|error| failed(error.to_string()))?;
         let endpoint = endpoint.connect_timeout(self.answer_within.min(Duration::from_secs(2)));
         let channel = endpoint.connect().await.map_err(|error| failed(error.to_string()))?;
-        Ok(DispatcherClient::new(channel)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX))
+        Ok(DispatcherClient::new(channel).max_encoding_message_size(MESSAGE_BYTES_MAX))
     }
 }
 
@@ -209,6 +207,6 @@ mod tests {
         let mut dispatchers = Dispatchers::new(vec![("east".into(), address.clone())], within);
         let why = dispatchers.reach().await.unwrap_err();
         assert!(why.contains("east") && why.contains(&address), "{why}");
-        assert_eq!(dispatchers.reinject(vec![click(1)]).await.unwrap_err().0, 0);
+        assert_eq!(dispatchers.reinject(&[click(1)]).await.unwrap_err().0, 0);
     }
 }

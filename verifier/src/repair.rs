@@ -13,7 +13,6 @@ use bytes::Bytes;
 use photon_check::{Check, Loss, Pending, Place, Reach, State};
 use photon_types::{EventKey, Token};
 
-use crate::content;
 use crate::deleting::Deleting;
 use crate::error::VerifyError;
 use crate::input::Input;
@@ -140,43 +139,50 @@ impl Repair<'_> {
         report: &mut Report,
     ) -> Result<bool, VerifyError> {
         let mut comebacks = Vec::with_capacity(clicks.len());
-        for (key, deleted_at) in &clicks {
-            comebacks.push(self.comeback(key, *deleted_at)?);
+        let mut keys = Vec::with_capacity(clicks.len());
+        for (key, deleted_at) in clicks {
+            match self.comeback(&key, deleted_at)? {
+                Some(comeback) => {
+                    comebacks.push(comeback);
+                    keys.push(key);
+                }
+                None => report.repaired.unfinished.add(format!(
+                    "click {key} names no query: it can not come back, and no dispatcher has recorded it as a dead letter"
+                )),
+            }
         }
-        let (done, why) = match self.dispatchers.reinject(comebacks).await {
-            Ok(()) => (clicks.len(), None),
+        let (done, why) = match self.dispatchers.reinject(&comebacks).await {
+            Ok(()) => (keys.len(), None),
             Err((done, why)) => (done, Some(why)),
         };
-        for (key, _) in clicks.iter().take(done) {
+        let open = keys.len() - done;
+        for key in keys.into_iter().take(done) {
             report.ledger.lost_to_pending();
             report.repaired.reinjected += 1;
-            brought_back.insert(key.clone());
+            brought_back.insert(key);
         }
         if let Some(why) = &why {
-            let open = clicks.len() - done;
             report.repaired.unfinished.add(format!("{open} clicks were not taken back: {why}"));
         }
         Ok(why.is_none())
     }
 
-    fn comeback(&self, key: &EventKey, deleted_at: Option<DeletedAt>) -> Result<Comeback, VerifyError> {
-        let clicks = self.input.clicks(key)?;
-        // One that can be joined, if the key stands at several places.
-        let chosen = clicks.iter().find(|(_, click)| click.reference().is_some()).or(clicks.first());
-        let (place, click) = chosen.ok_or_else(|| VerifyError::Stopped {
-            why: format!("click {key} was read and is not in the input any more"),
-        })?;
-        let (reference, payload) = content::comeback(click);
-        Ok(Comeback {
-            timestamp: key.timestamp.micros(),
-            id: Bytes::copy_from_slice(key.id.as_bytes()),
-            reference: Bytes::from(reference),
-            stream: self.stream.to_owned(),
-            source: self.input.name(*place).to_owned(),
-            offset: place.offset,
-            payload,
-            deleted_at,
-        })
+    /// The click as it comes back; none if it names no query, so that nothing could be done with it.
+    fn comeback(&self, key: &EventKey, deleted_at: Option<DeletedAt>) -> Result<Option<Comeback>, VerifyError> {
+        for (place, click) in self.input.clicks(key)? {
+            let (Some(reference), Some(payload)) = (click.reference(), &click.payload) else { continue };
+            return Ok(Some(Comeback {
+                timestamp: key.timestamp.micros(),
+                id: Bytes::copy_from_slice(key.id.as_bytes()),
+                reference: Bytes::copy_from_slice(reference.as_bytes()),
+                stream: self.stream.to_owned(),
+                source: self.input.name(place).to_owned(),
+                offset: place.offset,
+                payload: payload.clone(),
+                deleted_at,
+            }));
+        }
+        Ok(None)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use photon_check::{DatacenterLedger, Findings, Imbalance, Ledger, Place, Waiting};
+use photon_check::{DatacenterLedger, Findings, Imbalance, Kind, Ledger, Place, Waiting};
 use photon_types::Incarnation;
 use serde_json::{Map, Value, json};
 
@@ -104,13 +104,14 @@ impl Repaired {
 
 impl Report {
     /// 0 nothing is wrong, 3 differences, 4 something needed could not be reached, 5 evidence is
-    /// damaged. Damage counts more than differences, and those more than what is out of reach.
+    /// damaged. Damage counts more than differences, and those more than what is out of reach. A
+    /// click that is held while a datacenter is out of reach is out of reach too.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let is_unreachable = self.datacenters.iter().any(|datacenter| datacenter.unreachable.is_some());
         if 0 < self.damage.count {
             5
-        } else if self.is_different() {
+        } else if self.is_different() || (0 < self.ledger.held && !is_unreachable) {
             3
         } else if is_unreachable || 0 < self.repaired.unfinished.count {
             4
@@ -119,7 +120,7 @@ impl Report {
         }
     }
 
-    /// Whether output and input differ, or a ledger does not add up.
+    /// Whether output and input differ, held clicks aside, or a ledger does not add up.
     fn is_different(&self) -> bool {
         let Ledger {
             keys: _,
@@ -129,19 +130,18 @@ impl Report {
             expired: _,
             dead_lettered: _,
             pending: _,
-            held,
+            held: _,
             lost,
             duplicates,
             unkeyed: _,
         } = self.ledger;
-        let counts = [held, lost, duplicates, self.unrepaired_findings(), self.wrong_content.count];
+        let counts = [lost, duplicates, self.unrepaired_findings(), self.wrong_content.count];
         counts.into_iter().any(|count| 0 < count) || !self.imbalances().is_empty()
     }
 
-    /// Findings beside those that a repair of this run has taken care of.
+    /// Findings beside those that the ledger counts, after what a repair of this run took care of.
     fn unrepaired_findings(&self) -> u64 {
-        let lost = self.findings.count(photon_check::Kind::Lost);
-        self.findings.total() - lost
+        self.findings.total() - self.findings.count(Kind::Lost) - self.findings.count(Kind::Held)
     }
 
     /// The ledgers that do not add up.
@@ -318,7 +318,7 @@ fn write_evidence(f: &mut fmt::Formatter<'_>, title: &str, evidence: &Evidence) 
 
 #[cfg(test)]
 mod tests {
-    use photon_check::{Finding, Loss, State};
+    use photon_check::{Finding, Held, Loss, State};
     use photon_types::EventKey;
 
     use super::*;
@@ -380,6 +380,8 @@ mod tests {
     #[test]
     fn damage_counts_more_than_differences_and_those_more_than_what_is_out_of_reach() {
         let mut report = report();
+        report.ledger.count(State::Held(Held::Forgotten));
+        assert_eq!(report.exit_code(), 3);
         report.datacenters[0].unreachable = Some("gone".into());
         assert_eq!(report.exit_code(), 4);
         report.ledger.duplicates = 1;
