@@ -142,6 +142,23 @@ pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     parse_duration(&text).map_err(D::Error::custom)
 }
 
+/// For `#[serde(deserialize_with)]` on a count: says what is allowed, not what type we chose.
+pub(crate) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    struct CountVisitor;
+    impl serde::de::Visitor<'_> for CountVisitor {
+        type Value = usize;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number from 0, without quotes and unit")
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<usize, E> {
+            usize::try_from(value).map_err(|_| E::invalid_value(Unexpected::Signed(value), &self))
+        }
+    }
+    deserializer.deserialize_any(CountVisitor)
+}
+
 /// Digits and what follows them; none when there are no digits.
 fn split_number(text: &str) -> Option<(&str, &str)> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

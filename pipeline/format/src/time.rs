@@ -302,7 +302,7 @@ mod tests {
             zone_minutes in -1439..=1439_i32,
         ) {
             let zone = jiff::tz::Offset::from_seconds(zone_minutes * 60).unwrap().to_time_zone();
-            let time = jiff::Timestamp::new(second, nanos).unwrap().to_zoned(zone);
+            let time = jiff::Timestamp::new(second, nanos).unwrap().to_zoned_datetime(zone);
             let text = time.strftime(&format!("%Y-%m-%dT%H:%M:%S%.{}f%:z", decimals.max(1))).to_string();
             let by_jiff: jiff::Timestamp = text.parse().unwrap();
             let want = u64::try_from(by_jiff.as_nanosecond().div_euclid(1_000)).unwrap();
@@ -313,7 +313,7 @@ mod tests {
         #[test]
         fn jiff_agrees_on_near_misses(
             year in 1970..2255_i32, month in 0..14_i32, day in 0..33_i32,
-            hour in 0..25_i32, minute in 0..61_i32, second in 0..60_i32, zone in 0..25_i32,
+            hour in 0..25_i32, minute in 0..61_i32, second in 0..60_i32, zone in 0..24_i32,
         ) {
             let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}-{zone:02}:00");
             let by_jiff = text.parse::<jiff::Timestamp>().ok().map(|time| time.as_microsecond() as u64);

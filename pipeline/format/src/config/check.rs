@@ -41,10 +41,11 @@ fn fault<T>(key: impl Into<String>, message: impl Into<String>) -> Checked<T> {
 
 pub(super) fn check(form: toml_form::File, file: &Path) -> Checked<Config> {
     let cluster = Cluster { name: name("cluster.name", form.cluster.name)?, data_dir: form.cluster.data_dir };
-    let registry = registry(form.registry)?;
+    let mut registry = registry(form.registry)?;
     let datacenters = datacenters(form.datacenter, &form.join.input)?;
     let join = join(form.join, datacenters.len())?;
     addresses_differ(&registry, &datacenters)?;
+    registry.nodes.sort_by_key(|node| node.id);
     let config = Config { file: file.to_owned(), cluster, registry, join, datacenters };
     for index in 0..config.join.inputs.len() {
         Extractor::compile(&config, InputIndex(index))
@@ -61,6 +62,7 @@ pub(super) fn check(form: toml_form::File, file: &Path) -> Checked<Config> {
     Ok(config)
 }
 
+/// Nodes still in the order of the file, so that a fault can name their place.
 fn registry(form: toml_form::Registry) -> Checked<Registry> {
     if form.retention != "never" {
         return match parse_duration(&form.retention) {
@@ -126,7 +128,6 @@ fn nodes(forms: Vec<toml_form::Node>) -> Checked<Vec<RegistryNode>> {
             http: address(&key("http"), form.http)?,
         });
     }
-    nodes.sort_by_key(|node| node.id);
     Ok(nodes)
 }
 
@@ -415,8 +416,8 @@ fn address(key: &str, text: Option<String>) -> Checked<Option<Address>> {
 
 /// Two listeners of the file on one address would find out at start, one after the other.
 fn addresses_differ(registry: &Registry, datacenters: &[Datacenter]) -> Checked<()> {
-    let of_nodes = registry.nodes.iter().flat_map(|node| {
-        let key = |name: &str| format!("registry.node[id {}].{name}", node.id);
+    let of_nodes = registry.nodes.iter().enumerate().flat_map(|(index, node)| {
+        let key = |name: &str| format!("registry.node[{index}].{name}");
         [(key("peer"), &node.peer), (key("client"), &node.client), (key("http"), &node.http)]
     });
     let of_datacenters = datacenters.iter().enumerate().flat_map(|(index, it)| {

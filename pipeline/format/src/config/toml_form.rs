@@ -44,7 +44,9 @@ pub(super) struct Registry {
     pub election_timeout: Duration,
     #[serde(deserialize_with = "size::duration")]
     pub heartbeat: Duration,
+    #[serde(deserialize_with = "size::count")]
     pub window: usize,
+    #[serde(deserialize_with = "size::count")]
     pub batch_commands: usize,
     pub journal_segment: ByteSize,
     pub node: Vec<Node>,
@@ -93,8 +95,11 @@ pub(super) struct Join {
     pub retry_min: Duration,
     #[serde(deserialize_with = "size::duration")]
     pub retry_max: Duration,
+    #[serde(deserialize_with = "size::count")]
     pub in_flight: usize,
+    #[serde(deserialize_with = "size::count")]
     pub dispatch_in_flight: usize,
+    #[serde(deserialize_with = "size::count")]
     pub retry_store: usize,
     #[serde(deserialize_with = "size::duration")]
     pub call_timeout: Duration,

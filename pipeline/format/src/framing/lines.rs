@@ -175,6 +175,12 @@ impl Lines {
         &self.buffer[self.index(first.offset)..self.index(last.offset) + last.text_bytes]
     }
 
+    /// Bytes that are kept.
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> usize {
+        self.buffer.capacity() + self.long.iter().flat_map(|long| &long.behind).map(Vec::capacity).sum::<usize>()
+    }
+
     fn index(&self, offset: u64) -> usize {
         usize::try_from(offset - self.base).expect("a distance within the buffer")
     }
