@@ -121,7 +121,8 @@ impl Counts {
         joined + claimed + filtered + unjoinable + expired + dead_lettered
     }
 
-    /// Records that have not ended. None if the sum does not add up, which is a bug.
+    /// Records that have not ended. None while more have ended than were read: after a crash, some
+    /// that ended in the retry store are still to be passed by the cursor. Once all is read, a bug.
     #[must_use]
     pub fn pending(&self) -> Option<u64> {
         (self.read + self.reinjected).checked_sub(self.ended())
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let hex: String = cursor().encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        expect_test::expect![[r#""#]].assert_eq(&hex);
+        expect_test::expect!["5068437572736f720001000000000000004d000000020000000f636c69636b732f612e6e646a736f6e0000000000000001000000000000000200000000000000640000000000000014000000000000000300000000000000040000000000000005000000000000000600000000000000010000000000000002000000000000000100000000000000090000000f636c69636b732f622e6e646a736f6e0000000000000001000000000000000200000000000000c8000000000000001400000000000000030000000000000004000000000000000500000000000000060000000000000001000000000000000200000000000000010000000000000009e9d6fa28"].assert_eq(&hex);
     }
 
     #[test]

@@ -407,3 +407,6 @@ impl Replay<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

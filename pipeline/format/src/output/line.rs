@@ -220,7 +220,9 @@ mod tests {
     #[test]
     fn golden_line() {
         let line = build(b"e-1", b"{\"a\": 1.0,\"b\":\"\xc3\xbc\"}", b" [1] ");
-        expect_test::expect![[r#""#]].assert_eq(std::str::from_utf8(&line).unwrap());
+        expect_test::expect![[r#"
+            {"key":[1700000000123456,"e-1"],"token":"abababababababababababababababab-7","primary_at":"queries/a \"b\":c.log:99","click":{"a": 1.0,"b":"ü"},"query": [1] }
+        "#]].assert_eq(std::str::from_utf8(&line).unwrap());
     }
 
     #[track_caller]

@@ -137,7 +137,9 @@ mod tests {
     #[test]
     fn golden_bytes_go_round() {
         let bytes = manifest().encode();
-        expect_test::expect![[r#""#]].assert_eq(std::str::from_utf8(&bytes).unwrap());
+        expect_test::expect![[r#"
+            {"format":1,"incarnation":"abababababababababababababababab","join":"ubi","datacenter":"east","address":"127.0.0.1:7070","pid":42,"started_micros":1700000000000000}
+        "#]].assert_eq(std::str::from_utf8(&bytes).unwrap());
         assert_eq!(Manifest::decode(&bytes), Ok(manifest()));
     }
 
