@@ -116,23 +116,6 @@ pub enum PeerRefusal {
     },
 }
 
-impl PeerRefusal {
-    /// The peer's disk has forgotten what it promised (or is a copy of one that has not): restarting
-    /// it does not help.
-    #[must_use]
-    pub fn is_disk(&self) -> bool {
-        match self {
-            PeerRefusal::Empty { .. }
-            | PeerRefusal::Wiped { .. }
-            | PeerRefusal::BirthForgotten { .. }
-            | PeerRefusal::BootWentBack { .. }
-            | PeerRefusal::SecondProcess { .. }
-            | PeerRefusal::JournalWentBack { .. } => true,
-            PeerRefusal::NotMember { .. } | PeerRefusal::WrongCluster { .. } => false,
-        }
-    }
-}
-
 /// The highest that was heard of each peer's disk.
 #[derive(Clone, Debug, Default)]
 pub struct PeerLedger {

@@ -30,7 +30,7 @@ use photon_types::{ClusterId, Incarnation, NodeId};
 use crate::journal::Journal;
 use identity::{Facts, Kind, encode};
 
-pub use birth::{BIRTH_FORMAT, BIRTH_MEMBERS_MAX, Birth, BirthError};
+pub use birth::{Birth, BirthError};
 pub use ledger::{PeerLedger, PeerRefusal, Statement};
 pub use table::{TableIdentity, TableState, begin_table, check_table};
 
@@ -192,12 +192,6 @@ impl DataDir {
         };
         let nonce = u64::from_be_bytes(random()?);
         Ok(DataDir { path: path.to_owned(), node, incarnation, boot, nonce, cluster, _lock: lock })
-    }
-
-    /// The directory.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Whose it is.

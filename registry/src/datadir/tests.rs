@@ -12,7 +12,7 @@ fn open(path: &Path) -> Result<DataDir, DataDirError> {
 
 #[track_caller]
 fn refused(result: Result<DataDir, DataDirError>, words: &str) {
-    let error = result.map(|dir| dir.path().to_owned()).unwrap_err();
+    let error = result.map(|dir| dir.boot()).unwrap_err();
     assert!(error.is_refusal(), "{error}");
     assert!(error.to_string().contains(words), "{error}");
 }

@@ -101,6 +101,31 @@ fn every_cut_of_the_last_group_is_a_torn_tail() {
 }
 
 #[test]
+fn a_good_group_in_the_wrong_place_does_not_count() {
+    let (mut fixture, [one, two, three]) = three_groups();
+    let whole = fixture.snapshot();
+    let copy = |fixture: &Fixture, from: JournalPosition, to: JournalPosition| {
+        fixture.alter(2, |bytes| bytes.copy_within(index(from)..index(from) + 4096, index(to)));
+    };
+    // A write that went astray: good crcs, but not the next in sequence.
+    copy(&fixture, one, two);
+    refused_at(&mut fixture, 2, two.byte);
+    fixture.restore(&whole);
+    copy(&fixture, three, two);
+    refused_at(&mut fixture, 2, two.byte);
+    fixture.restore(&whole);
+    copy(&fixture, one, three);
+    let (_, recovered) = fixture.open();
+    assert_eq!(recovered.records[&GROUP].len(), 2);
+    assert_eq!(recovered.recovered_end, three);
+    // Nor does a group of another segment, or a beginning that is not the beginning.
+    fixture.restore(&whole);
+    let empty = fs::read(fixture.segment(2)).unwrap()[..4096].to_vec();
+    fixture.alter(1, |bytes| bytes.copy_from_slice(&empty));
+    refused_at(&mut fixture, 1, 0);
+}
+
+#[test]
 fn a_start_covers_the_life_before_it() {
     let (mut fixture, [_, _, three]) = three_groups();
     drop(fixture.open());
