@@ -26,7 +26,8 @@ const CLICK_BYTES_MAX: usize = 8 + 8 + 1 + EVENT_ID_BYTES_MAX + 4;
 const CRC_BYTES: usize = 4;
 const BODY_BYTES_MAX: usize = BODY_FIXED_BYTES + BLOCK_CLICKS_MAX * CLICK_BYTES_MAX;
 // Lengths are u32 on disk.
-const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize && BLOCK_BYTES_MAX < u32::MAX as usize);
+const _: () = assert!(BODY_BYTES_MAX < u32::MAX as usize);
+const _: () = assert!(BLOCK_BYTES_MAX < u32::MAX as usize);
 
 /// One click in a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
