@@ -84,3 +84,69 @@ pub fn of(error: &anyhow::Error) -> Exit {
     }
     Exit::Failure
 }
+
+/// The code for a registry node that could not start or go on.
+pub fn of_registry(error: &photon_registry::RegistryError) -> Exit {
+    match error.kind() {
+        photon_registry::ErrorKind::Failure => Exit::Failure,
+        photon_registry::ErrorKind::Config => Exit::Usage,
+        photon_registry::ErrorKind::Damage => Exit::Damage,
+        photon_registry::ErrorKind::DataDirRefused => Exit::DataDirectory,
+    }
+}
+
+/// The code for what a client met.
+pub fn of_client(error: &photon_client::ClientError) -> Exit {
+    use photon_client::ClientError;
+    match error {
+        ClientError::Config { .. } | ClientError::KeyRulesDiffer { .. } => Exit::Usage,
+        ClientError::Unknown { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::NoAnswer { .. }
+        | ClientError::Overloaded { .. } => Exit::Unreachable,
+        ClientError::WrongCluster { .. } | ClientError::Refused { .. } | ClientError::Stopped => Exit::Failure,
+    }
+}
+
+/// The code for a role of the pipeline that could not start or go on.
+pub fn of_pipeline(error: &photon_pipeline::PipelineError) -> Exit {
+    use photon_disk::DiskError;
+    use photon_format::state::StateError;
+    use photon_pipeline::PipelineError;
+    match error {
+        error if error.is_fenced() => Exit::Fenced,
+        PipelineError::Shared(error) => of_pipeline(error),
+        PipelineError::Config(_) | PipelineError::Endpoint { .. } => Exit::Usage,
+        PipelineError::Disk(DiskError::Busy { .. }) => Exit::DataDirectory,
+        PipelineError::Disk(DiskError::Damage { .. } | DiskError::Format { .. })
+        | PipelineError::State(StateError::Disk(DiskError::Damage { .. } | DiskError::Format { .. }))
+        | PipelineError::State(StateError::Record { .. }) => Exit::Damage,
+        PipelineError::State(StateError::Disk(DiskError::Busy { .. })) => Exit::DataDirectory,
+        PipelineError::Listen { .. }
+        | PipelineError::Serve { .. }
+        | PipelineError::Output(_)
+        | PipelineError::NotSealed { .. }
+        | PipelineError::Disk(_)
+        | PipelineError::State(_)
+        | PipelineError::Source(_)
+        | PipelineError::SourceChanged { .. }
+        | PipelineError::Random { .. }
+        | PipelineError::Thread { .. }
+        | PipelineError::Gone { .. } => Exit::Failure,
+    }
+}
+
+/// The code of a number that a library gave.
+pub fn of_code(code: u8) -> Exit {
+    const ALL: [Exit; 8] = [
+        Exit::Ok,
+        Exit::Failure,
+        Exit::Usage,
+        Exit::Differences,
+        Exit::Unreachable,
+        Exit::Damage,
+        Exit::Fenced,
+        Exit::DataDirectory,
+    ];
+    ALL.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Failure)
+}

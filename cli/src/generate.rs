@@ -205,7 +205,13 @@ impl Generator {
         wanted.min(clicks_left)
     }
 
-    fn click(&mut self, query_id: &str, response: Option<&str>, query_at: u64, query_millis: u64) -> anyhow::Result<()> {
+    fn click(
+        &mut self,
+        query_id: &str,
+        response: Option<&str>,
+        query_at: u64,
+        query_millis: u64,
+    ) -> anyhow::Result<()> {
         let id = self.uuid();
         let null = self.one_in(500);
         // One in twenty is written before its query; most soon after it; a few much later.
@@ -308,7 +314,8 @@ impl Generator {
 
     fn uuid(&mut self) -> String {
         let (high, low) = (self.prng.next_u64(), self.prng.next_u64());
-        let (a, b, c, d, e) = (high >> 32, high >> 16 & 0xffff, high & 0xfff, low >> 48 & 0x3fff, low & 0xffff_ffff_ffff);
+        let (a, b, c, d, e) =
+            (high >> 32, high >> 16 & 0xffff, high & 0xfff, low >> 48 & 0x3fff, low & 0xffff_ffff_ffff);
         format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{e:012x}", d | 0x8000)
     }
 
@@ -349,7 +356,8 @@ mod tests {
     }
 
     fn all_bytes(out: &Path) -> Vec<u8> {
-        let names = ["logs/ubi-0001.ndjson", "logs/ubi-0002.ndjson", "logs/ubi-0003.ndjson", "oracle.tsv", "oracle.json"];
+        let names =
+            ["logs/ubi-0001.ndjson", "logs/ubi-0002.ndjson", "logs/ubi-0003.ndjson", "oracle.tsv", "oracle.json"];
         names.iter().flat_map(|name| fs::read(out.join(name)).unwrap()).collect()
     }
 

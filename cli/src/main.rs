@@ -3,9 +3,17 @@
 //! Not here: what the commands do. This file names them, sets up traces, and turns the way they
 //! end into an exit code.
 
+mod admin;
+mod bench;
+mod demo;
+mod dev;
 mod exit;
 mod generate;
+mod local;
+mod processes;
+mod roles;
 mod start_block;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -41,6 +49,33 @@ enum LogFormat {
 
 #[derive(Subcommand)]
 enum Command {
+    /// See it work: two datacenters join generated logs, one is killed, the verifier proves the result.
+    #[command(after_help = exit::HELP)]
+    Demo(demo::DemoArgs),
+    /// Run the whole system in one process, from one config file.
+    #[command(after_help = exit::HELP)]
+    Dev(dev::DevArgs),
+    /// Run one node of the IdRegistry.
+    #[command(after_help = exit::HELP)]
+    Registry(roles::RegistryArgs),
+    /// Run a datacenter's event store, with the event reader.
+    #[command(after_help = exit::HELP)]
+    EventStore(roles::DatacenterArgs),
+    /// Run a datacenter's joiner.
+    #[command(after_help = exit::HELP)]
+    Joiner(roles::DatacenterArgs),
+    /// Run a datacenter's dispatcher.
+    #[command(after_help = exit::HELP)]
+    Dispatcher(roles::DatacenterArgs),
+    /// Compare the output with the input and the registry, and repair what a crash lost.
+    #[command(after_help = exit::HELP)]
+    Verify(verify::VerifyArgs),
+    /// Ask a running registry.
+    #[command(after_help = exit::HELP)]
+    Admin(admin::AdminArgs),
+    /// Measure.
+    #[command(after_help = exit::HELP)]
+    Bench(bench::BenchArgs),
     /// Write logs of clicks and queries, with the faults of real ones and an oracle.
     #[command(after_help = exit::HELP)]
     Generate(generate::GenerateArgs),
@@ -63,6 +98,15 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Dev(args) => dev::run(&args),
+        Command::Registry(args) => roles::registry(&args),
+        Command::EventStore(args) => roles::event_store(&args),
+        Command::Joiner(args) => roles::joiner(&args),
+        Command::Dispatcher(args) => roles::dispatcher(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Admin(args) => roles::runtime()?.block_on(admin::run(args)),
+        Command::Bench(args) => roles::runtime()?.block_on(bench::run(args)),
         Command::Generate(args) => generate::run(&args),
     }
 }

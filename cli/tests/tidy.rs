@@ -83,12 +83,25 @@ fn banned_words_are_not_used() {
 #[test]
 fn cores_only_think() {
     let cores = ["registry/core/src", "pipeline/core/src", "verifier/check/src", "proto/types/src"];
-    let bans = ["std::time::Instant", "SystemTime", "HashMap", "HashSet", "std::fs", "std::net", "std::thread", "std::env", "f32", "f64"];
+    let bans = [
+        "std::time::Instant",
+        "SystemTime",
+        "HashMap",
+        "HashSet",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::env",
+        "f32",
+        "f64",
+    ];
     let mut found = Vec::new();
     for (name, text) in files("rs").into_iter().filter(|(name, _)| cores.iter().any(|core| name.starts_with(core))) {
         let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (number, line) in code {
-            let word = |ban: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).any(|w| w.contains(ban));
+            let word = |ban: &str| {
+                line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).any(|w| w.contains(ban))
+            };
             found.extend(bans.iter().filter(|ban| word(ban)).map(|ban| format!("{name}:{}: {ban}", number + 1)));
         }
     }
@@ -151,8 +164,24 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
 #[test]
 fn nothing_new_at_the_top() {
     let known: BTreeSet<&str> = [
-        ".ci", ".git", ".gitignore", ".rustfmt.toml", "Cargo.lock", "Cargo.toml", "LICENSE", "Makefile", "README.md",
-        "benches", "cli", "deploy", "docs", "pipeline", "proto", "registry", "target", "verifier",
+        ".ci",
+        ".git",
+        ".gitignore",
+        ".rustfmt.toml",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "benches",
+        "cli",
+        "deploy",
+        "docs",
+        "pipeline",
+        "proto",
+        "registry",
+        "target",
+        "verifier",
     ]
     .into();
     let names = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
