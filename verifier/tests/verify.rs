@@ -41,7 +41,8 @@ fn open_segment(world: &World, datacenter: &str, place: &str, incarnation: Incar
 async fn every_click_has_one_state_and_both_ledgers_add_up() {
     let mut world = World::new(6).await;
     let cut = world.log_raw("{\"id\":\"cut");
-    world.log_raw(&world.click_payload(0).to_owned());
+    let copy = world.click_payload(0).to_owned();
+    world.log_raw(&copy);
     let (mut east, mut west) = (world.joiner("east"), world.joiner("west"));
     world.join(&mut east, 0);
     world.join(&mut east, 1);
