@@ -200,11 +200,12 @@ pub(crate) fn temporary_path(directory: &Path) -> Result<PathBuf, OutputError> {
     Ok(directory.join(format!("{TEMPORARY_FILE}{:016x}", u64::from_be_bytes(random))))
 }
 
-/// Makes a directory and its name durable, if it is not there.
+/// Makes a directory, if it is not there, and its name durable in any case: who made it may have died
+/// before that.
 pub(crate) fn ensure_directory(files: &Files, path: &Path) -> Result<(), OutputError> {
     match files.create_directory(path) {
         Ok(()) => (),
-        Err(error) if error.is(io::ErrorKind::AlreadyExists) => return Ok(()),
+        Err(error) if error.is(io::ErrorKind::AlreadyExists) => (),
         Err(error) => return Err(error),
     }
     files.sync_directory(durable::parent_of(path))
