@@ -28,10 +28,9 @@ enum AdminCommand {
 
 /// Options of `photon admin status`.
 #[derive(Args, Clone, Debug)]
-#[group(id = "whom", required = true, multiple = false, args = ["config", "endpoints"])]
 pub struct StatusArgs {
     /// The config file that names the nodes.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "endpoints", conflicts_with = "endpoints")]
     config: Option<PathBuf>,
     /// The nodes' client addresses, `host:port,host:port`.
     #[arg(long, value_delimiter = ',', value_name = "ADDRESSES")]
@@ -256,6 +255,20 @@ mod tests {
     #[track_caller]
     fn check(statuses: Vec<Option<NodeStatus>>, want: Exit) {
         assert_eq!(judge(&answers(statuses)).0, want);
+    }
+
+    #[test]
+    fn the_nodes_are_named_in_one_way() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            _args: AdminArgs,
+        }
+        let is_read = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).is_ok();
+        assert!(is_read("photon status --config photon.toml --json"));
+        assert!(is_read("photon status --endpoints a:1,b:1 --json"));
+        assert!(!is_read("photon status --json"));
+        assert!(!is_read("photon status --config photon.toml --endpoints a:1"));
     }
 
     #[test]

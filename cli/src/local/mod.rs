@@ -35,6 +35,24 @@ pub struct Options {
     pub chaos_delays: Option<u64>,
 }
 
+impl Options {
+    fn listen(&self, address: Option<&Address>) -> String {
+        match address {
+            Some(address) if !self.free_ports => address.to_string(),
+            Some(_) | None => "127.0.0.1:0".to_owned(),
+        }
+    }
+
+    fn http(&self, address: Option<&Address>) -> Option<String> {
+        address.filter(|_| !self.free_ports).map(ToString::to_string)
+    }
+
+    /// The same files and sizes everywhere, at the paths they have in this datacenter.
+    fn sources_in(&self, config: &Config, datacenter: &Datacenter) -> anyhow::Result<Option<SourceList>> {
+        Ok(self.sources.as_ref().map(|list| list.in_datacenter(config, datacenter)).transpose()?)
+    }
+}
+
 /// Everything that runs.
 pub struct LocalSystem {
     /// The configuration.
@@ -48,8 +66,6 @@ pub struct LocalSystem {
 
 /// What runs of one datacenter.
 pub struct Pipeline {
-    /// The datacenter's name.
-    pub datacenter: String,
     /// Its dispatcher.
     pub dispatcher: RunningDispatcher,
     /// Its joiner.
@@ -59,40 +75,42 @@ pub struct Pipeline {
 }
 
 impl LocalSystem {
-    /// Starts the registry, then the pipelines.
+    /// Starts the registry, then what dispatchers need, then all dispatchers: no datacenter gets a
+    /// head start over the others.
     pub async fn start(config: Arc<Config>, options: Options) -> anyhow::Result<LocalSystem> {
         let (servers, registry) = start_registry(&config, &options).await?;
         let mut system = LocalSystem { config, registry, pipelines: Vec::new(), servers };
+        let mut prepared = Vec::new();
         for datacenter in system.config.datacenters.clone() {
-            let pipeline = system.start_pipeline(&datacenter, &options).await?;
-            system.pipelines.push(pipeline);
+            let (store, joiner) = system.start_joining(&datacenter, &options).await?;
+            prepared.push((datacenter, store, joiner));
+        }
+        for (datacenter, store, joiner) in prepared {
+            let dispatcher = system.start_dispatching(&datacenter, &joiner, &options).await?;
+            system.pipelines.push(Pipeline { dispatcher, joiner, store });
         }
         Ok(system)
     }
 
-    async fn start_pipeline(&self, datacenter: &Datacenter, options: &Options) -> anyhow::Result<Pipeline> {
-        let name = datacenter.name.clone();
-        let listen = |address: &Option<Address>| match address {
-            Some(address) if !options.free_ports => address.to_string(),
-            Some(_) | None => "127.0.0.1:0".to_owned(),
-        };
-        let http =
-            |address: &Option<Address>| address.as_ref().filter(|_| !options.free_ports).map(ToString::to_string);
-        let sources = options.sources.as_ref().map(|list| list.in_datacenter(&self.config, datacenter)).transpose()?;
+    async fn start_joining(
+        &self,
+        datacenter: &Datacenter,
+        options: &Options,
+    ) -> anyhow::Result<(RunningStore, RunningJoiner)> {
         let store = store::start(StoreConfig {
             config: self.config.clone(),
-            datacenter: name.clone(),
-            listen: listen(&datacenter.event_store),
-            http: http(&datacenter.event_store_http),
-            sources: sources.clone(),
+            datacenter: datacenter.name.clone(),
+            listen: options.listen(datacenter.event_store.as_ref()),
+            http: options.http(datacenter.event_store_http.as_ref()),
+            sources: options.sources_in(&self.config, datacenter)?,
             chaos_delays: options.chaos_delays,
         });
         let store = store.await.map_err(|error| pipeline_error(&error))?;
         let joiner = joiner::start(JoinerConfig {
             config: self.config.clone(),
-            datacenter: name.clone(),
-            listen: listen(&datacenter.joiner),
-            http: http(&datacenter.joiner_http),
+            datacenter: datacenter.name.clone(),
+            listen: options.listen(datacenter.joiner.as_ref()),
+            http: options.http(datacenter.joiner_http.as_ref()),
             event_store: store.address.to_string(),
             client: self.client().await?,
             once: options.sources.is_some(),
@@ -100,19 +118,27 @@ impl LocalSystem {
             chaos_delays: options.chaos_delays,
         });
         let joiner = joiner.await.map_err(|error| pipeline_error(&error))?;
+        Ok((store, joiner))
+    }
+
+    async fn start_dispatching(
+        &self,
+        datacenter: &Datacenter,
+        joiner: &RunningJoiner,
+        options: &Options,
+    ) -> anyhow::Result<RunningDispatcher> {
         let dispatcher = dispatcher::start(DispatcherConfig {
             config: self.config.clone(),
-            datacenter: name.clone(),
-            listen: listen(&datacenter.dispatcher),
-            http: http(&datacenter.dispatcher_http),
+            datacenter: datacenter.name.clone(),
+            listen: options.listen(datacenter.dispatcher.as_ref()),
+            http: options.http(datacenter.dispatcher_http.as_ref()),
             joiner: joiner.address.to_string(),
             client: self.client().await?,
-            sources,
+            sources: options.sources_in(&self.config, datacenter)?,
             records_per_second_max: dispatcher::RECORDS_PER_SECOND_MAX,
             chaos_delays: options.chaos_delays,
         });
-        let dispatcher = dispatcher.await.map_err(|error| pipeline_error(&error))?;
-        Ok(Pipeline { datacenter: name, dispatcher, joiner, store })
+        dispatcher.await.map_err(|error| pipeline_error(&error))
     }
 
     async fn client(&self) -> anyhow::Result<Client> {
@@ -145,7 +171,7 @@ impl LocalSystem {
     /// Stops the pipelines; the registry still answers.
     pub async fn stop_pipelines(&mut self) -> anyhow::Result<()> {
         let (mut dispatchers, mut joiners, mut stores) = (Vec::new(), Vec::new(), Vec::new());
-        for Pipeline { datacenter: _, dispatcher, joiner, store } in self.pipelines.drain(..) {
+        for Pipeline { dispatcher, joiner, store } in self.pipelines.drain(..) {
             dispatchers.push(dispatcher);
             joiners.push(joiner);
             stores.push(store);

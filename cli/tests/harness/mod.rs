@@ -2,6 +2,9 @@
 //! says they serve, killed, stopped and continued by their process id.
 //!
 //! Invariant: every process started here is ended here, also when the test fails.
+#![allow(dead_code, reason = "each test uses its part of the harness")]
+
+pub mod output;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,6 +60,7 @@ pub struct Process {
     pub name: String,
     child: Child,
     lines: Receiver<String>,
+    log: PathBuf,
 }
 
 impl Process {
@@ -70,6 +74,7 @@ impl Process {
             .spawn()
             .expect("the binary starts");
         let stderr = child.stderr.take().expect("piped");
+        let path = log.to_owned();
         let mut log = File::options().create(true).append(true).open(log).expect("a log file");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -79,7 +84,7 @@ impl Process {
                 let _ = sender.send(line);
             }
         });
-        Process { name: name.to_owned(), child, lines }
+        Process { name: name.to_owned(), child, lines, log: path }
     }
 
     /// Waits for the line that says it serves.
@@ -93,6 +98,19 @@ impl Process {
             seen.push(line);
         }
         panic!("{} did not become ready; it said:\n{}", self.name, seen.join("\n"));
+    }
+
+    /// What stands behind this in the last such line that a process of this name has said.
+    pub fn said(&self, what: &str) -> Option<String> {
+        let log = fs::read_to_string(&self.log).expect("a log file");
+        log.lines().rev().find_map(|line| line.strip_prefix(what)).map(str::to_owned)
+    }
+
+    /// The end of what it has said.
+    pub fn tail(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
     fn pid(&self) -> Pid {
@@ -268,6 +286,7 @@ pub fn last_json(output: &Output) -> serde_json::Value {
 const JOIN: &str = r#"
 [join]
 window = "3d"
+call-timeout = "2s"
 
 [[join.input]]
 name = "shop"
