@@ -63,9 +63,12 @@ fn every_flipped_byte_of_the_last_group_is_a_torn_tail() {
         assert_eq!(recovered.recovered_end, three);
         let torn = recovered.torn.unwrap();
         assert_eq!((torn.file, torn.offset, torn.bytes), (fixture.segment(2), three.byte, BLOCK_BYTES));
-        commit(&mut journal, &[accepted(1, 2, b"new")]);
-        drop(journal);
-        assert_eq!(fixture.records().len(), 3);
+        // Going on does not depend on which byte it was.
+        if at.is_multiple_of(16) {
+            commit(&mut journal, &[accepted(1, 2, b"new")]);
+            drop(journal);
+            assert_eq!(fixture.records().len(), 3);
+        }
     }
 }
 
