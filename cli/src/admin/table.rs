@@ -20,8 +20,9 @@ pub fn of(answers: &[Answer]) -> String {
         for (answer, status) in answered {
             table.add_row(row(&answer.endpoint, status));
         }
-        for column in NUMBERS {
-            if let Some(column) = table.column_mut(column) {
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if NUMBERS.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
@@ -32,7 +33,7 @@ pub fn of(answers: &[Answer]) -> String {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&format!(" {error}"));
+            text.push_str(&error.to_string());
         }
     }
     text
@@ -73,9 +74,9 @@ mod tests {
     fn columns_are_aligned_and_silence_has_a_reason() {
         let answers = answers(vec![Some(status(1, "leader", 7)), None, Some(status(3, "follower", 7))]);
         expect![[r#"
-             node  address  role      leader  ballot  commit  applied  durable  journal  peers  cluster
-             1     host:0   leader    1       4.1         90       89       91    4 KiB    0/0  07070707070707070707070707070707
-             3     host:2   follower  1       4.1         90       89       91    4 KiB    0/0  07070707070707070707070707070707
-             host:1 did not answer: connection refused"#]].assert_eq(&of(&answers));
+            node  address  role      leader  ballot  commit  applied  durable  journal  peers  cluster
+            1     host:0   leader    1       4.1         90       89       91    4 KiB    0/0  07070707070707070707070707070707
+            3     host:2   follower  1       4.1         90       89       91    4 KiB    0/0  07070707070707070707070707070707
+            host:1 did not answer: connection refused"#]].assert_eq(&of(&answers));
     }
 }

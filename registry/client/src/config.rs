@@ -64,7 +64,7 @@ impl Default for Timings {
             probe_timeout: Duration::from_secs(2),
             attempt_timeout: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(1),
-            keepalive_timeout: Duration::from_secs(2),
+            keepalive_timeout: Duration::from_secs(3),
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_millis(500),
         }
