@@ -4,8 +4,10 @@ use std::path::Path;
 
 use expect_test::{Expect, expect};
 use photon_types::NodeId;
+use proptest::prelude::*;
 
 use super::*;
+use crate::keyrules::KeyRules;
 
 const NDJSON: &str = include_str!("../../../../deploy/examples/ndjson.toml");
 
@@ -118,7 +120,9 @@ fn keys_and_values_that_are_not_known_are_refused() {
     check(
         "window = 16",
         "window = -1",
-        expect!["test.toml:23: `registry.window`: invalid value: integer `-1`, expected a whole number from 0, without quotes and unit"],
+        expect![
+            "test.toml:23: `registry.window`: invalid value: integer `-1`, expected a whole number from 0, without quotes and unit"
+        ],
     );
     check("[[join.input]]", "[[join.input]", expect!["test.toml:82: unclosed array table, expected `]`"]);
     check("name = \"ubi\"", "", expect!["test.toml:8: `cluster`: missing field `name`"]);
@@ -172,7 +176,9 @@ fn relations_are_checked_and_both_values_named() {
     check(
         "[[registry.node]]\nid = 3\npeer = \"127.0.0.1:7103\"\nclient = \"127.0.0.1:7203\"\nhttp = \"127.0.0.1:7303\"\n",
         "",
-        expect![[r#"test.toml:28: `registry.node`: there are 2 [[registry.node]]; 1, 3, 5 or 7 are allowed (3 stand the loss of one, 5 of two)"#]],
+        expect![
+            "test.toml:30: `registry.node`: there are 2 [[registry.node]]; 1, 3, 5 or 7 are allowed (3 stand the loss of one, 5 of two)"
+        ],
     );
     check(
         "retry-max = \"60s\"",
@@ -249,6 +255,10 @@ fn streams_are_checked() {
         "{ a = [] }",
         expect!["test.toml:110: `join.stream[1].select`: `a` has 0 values, 1 to 256 are allowed"],
     );
+}
+
+#[test]
+fn fields_of_streams_are_checked() {
     check(
         "id = \"@id\"",
         "id = \"@position\"",
@@ -433,4 +443,18 @@ fn what_is_in_force_is_shown() {
         datacenter.west.dispatcher-http = 127.0.0.1:7523
     "#]]
     .assert_eq(&lines);
+}
+
+proptest! {
+    /// A slip of the hand anywhere in the file: read or refused, never a panic.
+    #[test]
+    fn any_slip_is_read_or_refused(at in any::<prop::sample::Index>(), cut in 0..30_usize, put in "[\\[\\]{}\"=.,#a1\n@-]{0,4}") {
+        let start = at.index(Config::EXAMPLE.len());
+        let end = (start + cut).min(Config::EXAMPLE.len());
+        let text = format!("{}{put}{}", &Config::EXAMPLE[..start], &Config::EXAMPLE[end..]);
+        if let Ok(config) = Config::parse(&text, Path::new("slip.toml")) {
+            prop_assert!(config.effective().len() > 20);
+            prop_assert!(KeyRules::from_config(&config).text().ends_with('\n'));
+        }
+    }
 }
