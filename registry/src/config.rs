@@ -179,6 +179,11 @@ impl ServerConfig {
         self.members.iter().map(|member| member.id).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// All members but this node, sorted.
+    pub(crate) fn peer_ids(&self) -> Vec<NodeId> {
+        self.member_ids().into_iter().filter(|member| *member != self.node).collect()
+    }
+
     /// Checks each value and their relations.
     ///
     /// # Errors

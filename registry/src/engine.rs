@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use photon_core::machine::RowLayout;
 use photon_core::{Monotonic, Now, Prng, Replica};
-use photon_types::NodeId;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -21,19 +20,27 @@ use crate::datadir::DataDir;
 use crate::drive::inbox::{Bounds, Inbox};
 use crate::drive::{Driver, DriverParts, Lanes, ReplicaView};
 use crate::error::RegistryError;
-use crate::lanes::apply::ApplyLane;
+use crate::lanes::apply::{ApplyLane, KeyRules};
 use crate::lanes::journal::{JournalLane, SyncedEnd};
 use crate::lanes::peers::{Dialing, PeerLane};
 use crate::lanes::queue::JobQueue;
 use crate::lanes::reads::ReadLane;
 use crate::node::{Node, Serving};
 use crate::opening::OpenedDisk;
+use crate::rocks::RocksTable;
 
 /// What runs while a node serves.
 pub(crate) struct Engine {
     inbox: Arc<Inbox>,
     threads: Vec<JoinHandle<()>>,
     links: JoinSet<()>,
+}
+
+/// What the lanes own besides the disk.
+struct LaneState {
+    table: RocksTable,
+    rules: watch::Sender<Option<Arc<KeyRules>>>,
+    synced: Arc<SyncedEnd>,
 }
 
 impl Engine {
@@ -44,39 +51,38 @@ impl Engine {
     /// [`RegistryError::System`] when there is no thread or no random number to be had.
     pub fn start(
         node: &Arc<Node>,
-        disk: OpenedDisk,
+        mut disk: OpenedDisk,
         config: &ServerConfig,
         dialing: &Dialing,
     ) -> Result<Engine, RegistryError> {
-        let OpenedDisk { data_dir, journal, mut recovered, birth, table, .. } = disk;
-        let birth = birth.expect("only a born disk serves");
-        let table = table.expect("a born disk has a table");
+        let cluster = disk.birth.as_ref().expect("only a born disk serves").cluster_id();
+        let table = disk.table.take().expect("a born disk has a table");
         let started = Instant::now();
-        let records = recovered.records.remove(&GROUP).unwrap_or_default();
-        info!(node = %config.node, records = records.len(), applied_end = %table.applied_end(), "replica recovered");
-        let replica =
-            Replica::recover(config.core(), Prng::new(seed()?), now(started), records.into_iter(), table.applied_end());
-
+        let replica = recover(config, &mut disk, &table, started)?;
         let inbox = Arc::new(Inbox::new(Bounds {
             messages_max: config.limits.inbox_messages_max,
             messages_bytes_max: config.limits.inbox_bytes_max,
             requests_max: config.limits.inbox_requests_max,
             requests_bytes_max: config.limits.inbox_bytes_max,
         }));
-        let synced = Arc::new(SyncedEnd::new(journal.synced_end()));
+        let synced = Arc::new(SyncedEnd::new(disk.journal.synced_end()));
         let mut links = JoinSet::new();
-        let peers: Vec<NodeId> = config.member_ids().into_iter().filter(|member| *member != config.node).collect();
-        let peer_lane =
-            PeerLane::start(&peers, config.limits.peer_queue_bytes_max, Arc::clone(&synced), dialing, &mut links);
         let lanes = Lanes {
             journal: Arc::new(JobQueue::new()),
             apply: Arc::new(JobQueue::new()),
             reads: Arc::new(JobQueue::new()),
-            peers: Arc::new(peer_lane),
+            peers: Arc::new(PeerLane::start(config, Arc::clone(&synced), dialing, &mut links)),
         };
         let (view, replica_view) =
             watch::channel(ReplicaView { status: replica.status(), applying_since: Instant::now() });
         let (rules, key_rules) = watch::channel(table.rules().cloned());
+        node.serve(Serving {
+            cluster,
+            inbox: Arc::clone(&inbox),
+            replica: replica_view,
+            key_rules,
+            peers: Arc::clone(&lanes.peers),
+        });
         let driver = Driver::new(DriverParts {
             groups: BTreeMap::from([(GROUP, (replica, view))]),
             inbox: Arc::clone(&inbox),
@@ -84,41 +90,47 @@ impl Engine {
             lane_bytes_max: config.limits.lane_bytes_max,
             started,
         });
+        let mut engine = Engine { inbox, threads: Vec::new(), links };
+        engine.start_lanes(node, config, &lanes, disk, LaneState { table, rules, synced })?;
+        engine.spawn_driver(node, driver, lanes)?;
+        Ok(engine)
+    }
+
+    fn start_lanes(
+        &mut self,
+        node: &Node,
+        config: &ServerConfig,
+        lanes: &Lanes,
+        disk: OpenedDisk,
+        state: LaneState,
+    ) -> Result<(), RegistryError> {
         let delays = |place| Delays::new(config.chaos_delays, config.node.0, place);
+        let OpenedDisk { data_dir, journal, .. } = disk;
+        let data_dir = Arc::new(data_dir);
         let read_lane =
-            ReadLane { reader: journal.reader(), queue: Arc::clone(&lanes.reads), inbox: Arc::clone(&inbox) };
+            ReadLane { reader: journal.reader(), queue: Arc::clone(&lanes.reads), inbox: Arc::clone(&self.inbox) };
         let journal_lane = JournalLane {
             journal,
             queue: Arc::clone(&lanes.journal),
-            inbox: Arc::clone(&inbox),
-            synced,
+            inbox: Arc::clone(&self.inbox),
+            synced: state.synced,
             counters: Arc::clone(&node.counters),
             delays: delays("journal"),
         };
         let apply_lane = ApplyLane {
-            table,
+            table: state.table,
             group: GROUP,
             layout: RowLayout::hourly(GROUP),
             queue: Arc::clone(&lanes.apply),
-            inbox: Arc::clone(&inbox),
-            key_rules: rules,
+            inbox: Arc::clone(&self.inbox),
+            key_rules: state.rules,
             counters: Arc::clone(&node.counters),
             delays: delays("apply"),
+            unflushed_bytes: 0,
         };
-        node.serve(Serving {
-            cluster: birth.cluster_id(),
-            inbox: Arc::clone(&inbox),
-            replica: replica_view,
-            key_rules,
-            peers: Arc::clone(&lanes.peers),
-        });
-        let mut engine = Engine { inbox, threads: Vec::new(), links };
-        let data_dir = Arc::new(data_dir);
-        engine.spawn_lane(node, "journal lane", &data_dir, || journal_lane.run())?;
-        engine.spawn_lane(node, "apply lane", &data_dir, || apply_lane.run())?;
-        engine.spawn_lane(node, "read lane", &data_dir, || read_lane.run())?;
-        engine.spawn_driver(node, driver, lanes)?;
-        Ok(engine)
+        self.spawn_lane(node, "journal lane", &data_dir, || journal_lane.run())?;
+        self.spawn_lane(node, "apply lane", &data_dir, || apply_lane.run())?;
+        self.spawn_lane(node, "read lane", &data_dir, || read_lane.run())
     }
 
     /// A lane that ends early takes the driver with it.
@@ -173,8 +185,16 @@ impl Drop for Engine {
     }
 }
 
-fn now(started: Instant) -> Now {
-    Now { monotonic: Monotonic(started.elapsed()) }
+fn recover(
+    config: &ServerConfig,
+    disk: &mut OpenedDisk,
+    table: &RocksTable,
+    started: Instant,
+) -> Result<Replica, RegistryError> {
+    let records = disk.recovered.records.remove(&GROUP).unwrap_or_default();
+    info!(node = %config.node, records = records.len(), applied_end = %table.applied_end(), "replica recovered");
+    let now = Now { monotonic: Monotonic(started.elapsed()) };
+    Ok(Replica::recover(config.core(), Prng::new(seed()?), now, records.into_iter(), table.applied_end()))
 }
 
 fn seed() -> Result<u64, RegistryError> {

@@ -145,9 +145,7 @@ impl Life {
     }
 
     async fn be_born(self, mut disk: OpenedDisk) -> Result<Option<Engine>, RegistryError> {
-        let peers: Vec<NodeId> =
-            self.config.member_ids().into_iter().filter(|member| *member != self.config.node).collect();
-        let Some(birth) = meet_all(&peers, &self.dialing).await else { return Ok(None) };
+        let Some(birth) = meet_all(&self.config.peer_ids(), &self.dialing).await else { return Ok(None) };
         let record = birth.clone();
         let disk = blocking(move || {
             disk.bear(record)?;

@@ -26,6 +26,10 @@ const WRITE_BYTES_MAX: usize = 1024 * 1024;
 /// Entries of one write.
 const WRITE_ENTRIES_MAX: usize = 64;
 
+/// The table is flushed when entries of this many bytes were applied since, at the latest: a crash
+/// brings them all back from the journal. Rows fill a memtable sooner; look-ups write none.
+const FLUSH_AFTER_BYTES: usize = 64 * 1024 * 1024;
+
 /// One entry to be applied.
 #[derive(Debug)]
 pub(crate) struct ApplyJob {
@@ -44,6 +48,8 @@ pub(crate) struct ApplyLane {
     pub key_rules: watch::Sender<Option<Arc<KeyRules>>>,
     pub counters: Arc<Counters>,
     pub delays: Delays,
+    /// Of the entries applied since a flush began.
+    pub unflushed_bytes: usize,
 }
 
 impl ApplyLane {
@@ -53,7 +59,7 @@ impl ApplyLane {
             match self.queue.take_all(None) {
                 Jobs::Some(jobs) => self.apply_in_writes(jobs)?,
                 Jobs::Idle => (),
-                Jobs::Closed => return self.table.flush(),
+                Jobs::Closed => return self.table.flush_and_wait(),
             }
         }
     }
@@ -88,12 +94,17 @@ impl ApplyLane {
         }
         let values: Vec<&[u8]> = jobs.iter().map(|job| job.entry.value.as_ref()).collect();
         let (outcomes, changes) = apply_all(&self.table, self.layout, &values)?;
+        self.unflushed_bytes += values.iter().map(|value| value.len()).sum::<usize>();
         let rules_changed = changes.key_rules.is_some();
         self.table.write(applied_end, changes)?;
         if rules_changed {
             self.key_rules.send_replace(self.table.rules().cloned());
         }
         self.report(jobs, applied_end, outcomes);
+        if FLUSH_AFTER_BYTES < self.unflushed_bytes {
+            self.unflushed_bytes = 0;
+            self.table.begin_flush()?;
+        }
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
 use crate::chaos::Delays;
-use crate::config::{MemberConfig, Timings};
+use crate::config::{MemberConfig, ServerConfig, Timings};
 use crate::drive::inbox::message_bytes;
 use crate::lanes::journal::SyncedEnd;
 use crate::rpc::handshake::{Handshake, HandshakeError, position_to_wire};
@@ -110,17 +110,18 @@ pub(crate) struct Dialing {
 }
 
 impl PeerLane {
-    /// A lane to each of `peers`, and the tasks that keep it connected.
+    /// A lane to each peer, and the tasks that keep it connected.
     pub fn start(
-        peers: &[NodeId],
-        bytes_max: usize,
+        config: &ServerConfig,
         synced: Arc<SyncedEnd>,
         dialing: &Dialing,
         tasks: &mut JoinSet<()>,
     ) -> PeerLane {
         let mut links = BTreeMap::new();
+        let peers = config.peer_ids();
         for peer in peers.iter().copied() {
             for line in [Line::Express, Line::Freight] {
+                let bytes_max = config.limits.peer_queue_bytes_max;
                 let link = Arc::new(Link { peer, line, stream: Mutex::default(), bytes_max });
                 links.insert((peer, line), Arc::clone(&link));
                 tasks.spawn(keep_connected(link, dialing.clone()));

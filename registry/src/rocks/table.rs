@@ -25,6 +25,12 @@ pub(crate) struct RocksTable {
     key_rules: Option<Arc<KeyRules>>,
 }
 
+#[derive(Clone, Copy)]
+enum Waiting {
+    UntilDone,
+    No,
+}
+
 impl RocksTable {
     /// Opens the table of a group, or makes an empty one. Whose directory it is was checked before
     /// (`datadir::check_table`).
@@ -90,14 +96,29 @@ impl RocksTable {
         Ok(())
     }
 
-    /// Makes everything written durable, all column families together: `DB::flush` would flush the
-    /// default one only.
+    /// Makes everything written durable.
     ///
     /// # Errors
     /// [`RegistryError::Table`].
-    pub fn flush(&self) -> Result<(), RegistryError> {
+    pub fn flush_and_wait(&self) -> Result<(), RegistryError> {
+        self.flush(Waiting::UntilDone)
+    }
+
+    /// Begins to make everything written durable, in the background.
+    ///
+    /// # Errors
+    /// [`RegistryError::Table`].
+    pub fn begin_flush(&self) -> Result<(), RegistryError> {
+        self.flush(Waiting::No)
+    }
+
+    /// All column families together: `DB::flush` would flush the default one only.
+    fn flush(&self, waiting: Waiting) -> Result<(), RegistryError> {
         let mut options = FlushOptions::default();
-        options.set_wait(true);
+        options.set_wait(match waiting {
+            Waiting::UntilDone => true,
+            Waiting::No => false,
+        });
         self.db
             .flush_cfs_opt(&[self.ids(), self.meta()], &options)
             .map_err(|error| table_error("flushing", &self.path, &error))
@@ -226,7 +247,7 @@ mod tests {
             }
             assert_eq!(apply(&mut table, &batches), want);
             if round % 5 == 4 {
-                table.flush().unwrap();
+                table.flush_and_wait().unwrap();
             }
         }
         for (bucket, digest) in memory.computed_digests() {
@@ -249,7 +270,7 @@ mod tests {
         let mut table = open(&dir);
         assert_eq!(table.applied_end(), Slot(0));
         apply(&mut table, &[vec![Command::StateKeyRules { text: "a.b = c".into() }], vec![insert(1, 1)]]);
-        table.flush().unwrap();
+        table.flush_and_wait().unwrap();
         drop(table);
         let table = open(&dir);
         assert_eq!(table.applied_end(), Slot(2));
@@ -264,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut table = open(&dir);
         apply(&mut table, &[vec![insert(1, 1)]]);
-        table.flush().unwrap();
+        table.flush_and_wait().unwrap();
         apply(&mut table, &[vec![insert(2, 2)]]);
         let crashed = dir.path().join("crashed");
         std::fs::create_dir(&crashed).unwrap();
@@ -289,7 +310,7 @@ mod tests {
         table.write_batch(batch).unwrap();
         let row = table.load(&[LAYOUT.row_key(&key(2))]).unwrap_err().to_string();
         assert!(row.contains("the value of a row has 0 or 24 bytes, not 5"), "{row}");
-        table.flush().unwrap();
+        table.flush_and_wait().unwrap();
         drop(table);
         let path = dir.path().join("table");
         let error = RocksTable::open(&path, GROUP, LIMITS).err().expect("it is damaged").to_string();

@@ -1,7 +1,10 @@
 //! What commands answer, through the whole path of one insert.
 
+use std::sync::Arc;
+
 use photon_proto::registry::submit_reply::Reply;
 use photon_types::{Command, DeleteReason, Holder, Outcome};
+use tokio::task::JoinSet;
 
 use crate::harness::{Cluster, RULES, insert, key, lookup, token};
 
@@ -43,10 +46,10 @@ async fn one_member_is_a_cluster() {
     cluster.insert_all(0..2_000).await;
     cluster.stop_all().await;
     cluster.start_all().await;
-    assert_eq!(cluster.submit(&[insert(7, 7), insert(7, 8)]).await, [
-        Outcome::Inserted,
-        Outcome::Duplicate { winner: Holder::Token(token(7)) }
-    ]);
+    assert_eq!(
+        cluster.submit(&[insert(7, 7), insert(7, 8)]).await,
+        [Outcome::Inserted, Outcome::Duplicate { winner: Holder::Token(token(7)) }]
+    );
     cluster.stop_all().await;
 }
 
@@ -96,11 +99,11 @@ async fn a_follower_names_the_leader() {
 /// each winner knows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_winner_per_id_under_shuffled_scheduling() {
-    let mut cluster = Cluster::start_with_chaos(3, 42).await;
-    let callers = 8;
-    let calls = (0..callers).map(|caller| {
-        let cluster = &cluster;
-        async move {
+    let cluster = Arc::new(Cluster::start_with_chaos(3, 42).await);
+    let mut callers = JoinSet::new();
+    for caller in 0..8 {
+        let cluster = Arc::clone(&cluster);
+        callers.spawn(async move {
             let mut won = Vec::new();
             for round in 0..5_u64 {
                 let ids = round * 40..round * 40 + 40;
@@ -109,33 +112,10 @@ async fn one_winner_per_id_under_shuffled_scheduling() {
                 won.extend(ids.zip(outcomes).filter(|(_, o)| *o == Outcome::Inserted).map(|(n, _)| n));
             }
             won
-        }
-    });
-    let mut won: Vec<u64> = futures_join(calls).await.into_iter().flatten().collect();
+        });
+    }
+    let mut won: Vec<u64> = callers.join_all().await.into_iter().flatten().collect();
     won.sort_unstable();
     assert_eq!(won, (0..200).collect::<Vec<u64>>());
-    cluster.stop_all().await;
-}
-
-/// Runs all at once, on this task.
-async fn futures_join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    use std::pin::Pin;
-    use std::task::Poll;
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        let mut is_done = true;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *output = Some(value),
-                    Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if !is_done {
-            return Poll::Pending;
-        }
-        Poll::Ready(running.iter_mut().map(|(_, output)| output.take().expect("all are done")).collect())
-    })
-    .await
+    Arc::into_inner(cluster).expect("no caller is left").stop_all().await;
 }

@@ -177,3 +177,50 @@ async fn a_damaged_journal_is_named_and_the_node_does_not_start() {
     assert_eq!(cluster.submit(&[insert(5, 5)]).await, [Outcome::Inserted]);
     cluster.stop_all().await;
 }
+
+/// The next segment can not be made: the node says why and ends; nobody is told that something is
+/// durable which is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_can_not_be_written_ends_its_node() {
+    let cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    let leader = cluster.leader().await;
+    let failing = follower(leader, &cluster);
+    std::fs::remove_dir_all(cluster.data_dir(failing).join("journal")).unwrap();
+    let mut next = 10;
+    let error = soon("the failure", async {
+        loop {
+            tokio::select! {
+                biased;
+                error = cluster.node(failing).failed() => return error,
+                () = cluster.insert_all(next..next + 5_000) => next += 5_000,
+            }
+        }
+    })
+    .await;
+    assert_eq!(error.kind(), ErrorKind::Failure, "{error}");
+    assert!(error.to_string().contains("journal"), "{error}");
+    let unhealthy = cluster.node(failing).status().unhealthy;
+    assert_eq!(unhealthy, Some(error.to_string()));
+    assert_eq!(cluster.submit(&[insert(5, 5)]).await, [Outcome::Inserted]);
+}
+
+/// The table can not be flushed at the end: that is said, and the journal brings all of it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_can_not_be_written_is_said_and_rebuilt() {
+    let mut cluster = Cluster::start(1).await;
+    cluster.insert_all(0..2_000).await;
+    let table = cluster.data_dir(NodeId(1)).join("table");
+    std::fs::remove_dir_all(&table).unwrap();
+    let error = cluster.try_stop_node(NodeId(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Failure, "{error}");
+    assert!(error.to_string().contains("flushing in the table at"), "{error}");
+    // What the failed flush may have left behind is not a table.
+    let _ = std::fs::remove_dir_all(&table);
+    cluster.start_all().await;
+    let lookups: Vec<Command> = (0..2_000).map(lookup).collect();
+    for (n, outcome) in (0..).zip(cluster.submit(&lookups).await) {
+        assert_eq!(outcome, Outcome::Present { winner: Holder::Token(token(n)) });
+    }
+    cluster.stop_all().await;
+}

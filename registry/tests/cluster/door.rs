@@ -59,18 +59,17 @@ async fn key_rules_are_stated_once_and_compared() {
     cluster.submit(&[insert(1, 1)]).await;
     // Another datacenter comes with other rules: its ids would be others, and each would bill.
     let other = "events.id = _id\nevents.time = received_at";
-    let request = wire::SubmitRequest {
-        key_rules_hash: rules_hash(other).into(),
-        ..submit_request(&[insert(1, 2)], RULES)
-    };
+    let request =
+        wire::SubmitRequest { key_rules_hash: rules_hash(other).into(), ..submit_request(&[insert(1, 2)], RULES) };
     match client.submit(request).await.unwrap().into_inner().reply.unwrap() {
         Reply::KeyRulesDiffer(differ) => assert_eq!(differ.kept, RULES),
         reply => panic!("{reply:?}"),
     }
     match client.state_key_rules(state(other)).await.unwrap().into_inner().reply.unwrap() {
-        Reply::Done(done) => assert_eq!(photon_types::decode_outcomes(&done.outcomes).unwrap(), [
-            photon_types::Outcome::KeyRulesDiffer { kept: RULES.to_owned() }
-        ]),
+        Reply::Done(done) => assert_eq!(
+            photon_types::decode_outcomes(&done.outcomes).unwrap(),
+            [photon_types::Outcome::KeyRulesDiffer { kept: RULES.to_owned() }]
+        ),
         reply => panic!("{reply:?}"),
     }
     cluster.stop_all().await;

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use photon_proto::registry as wire;
@@ -140,8 +141,12 @@ impl Cluster {
     }
 
     pub async fn stop_node(&mut self, id: NodeId) {
+        self.try_stop_node(id).await.unwrap_or_else(|error| panic!("node {id} failed: {error}"));
+    }
+
+    pub async fn try_stop_node(&mut self, id: NodeId) -> Result<(), Arc<RegistryError>> {
         let node = self.nodes[index(id)].take().expect("it runs");
-        soon("the end of a node", node.shutdown()).await.unwrap_or_else(|error| panic!("node {id} failed: {error}"));
+        soon("the end of a node", node.shutdown()).await
     }
 
     pub async fn stop_all(&mut self) {
