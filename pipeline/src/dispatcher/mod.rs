@@ -312,6 +312,17 @@ impl RunningDispatcher {
     }
 }
 
+impl RunningDispatcher {
+    /// Ends it in the middle, as a kill would, and waits until its files are free: a test aid. What
+    /// it had not saved is read again.
+    pub async fn cut_off(self) {
+        let RunningDispatcher { servers, stop, unlocked, .. } = self;
+        drop(stop);
+        servers.stop().await;
+        let _ = unlocked.await;
+    }
+}
+
 /// The loop around the engine.
 struct Run {
     engine: Engine,

@@ -113,6 +113,8 @@ struct Thread {
     retries: RetryStore,
     /// Clicks put back, by source: counted here, where they become durable.
     reinjected: BTreeMap<String, u64>,
+    /// The store has refused clicks, and somebody was told.
+    is_full: bool,
     reports: mpsc::Sender<Report>,
     delays: Delays,
     /// Said when the files are synced.
@@ -148,6 +150,7 @@ pub(super) fn start(
         ends,
         retries,
         reinjected: reinjected.collect(),
+        is_full: false,
         reports,
         delays,
         unsaid: Vec::new(),
@@ -208,18 +211,40 @@ impl Thread {
         Ok(())
     }
 
+    /// As many as there is room for; the store takes all of an order or none.
     fn defer(&mut self, clicks: Vec<(ClickId, RetryRecord)>) -> Result<(), PipelineError> {
         let (ids, records): (Vec<_>, Vec<_>) = clicks.into_iter().unzip();
-        match self.retries.add(&records) {
-            Ok(added) => {
-                let deferred = ids.into_iter().zip(added.into_iter().map(Added::id)).collect();
-                self.unsaid.push(Report::Deferred(deferred));
-            }
-            Err(error @ StateError::Full { .. }) => {
-                warn!(%error, "clicks stay under way, and reading waits");
-                self.unsaid.push(Report::Full(ids));
-            }
+        let added = match self.retries.add(&records) {
+            Ok(added) => added,
+            Err(StateError::Full { .. }) => return self.defer_what_fits(ids, &records),
             Err(error) => return Err(error.into()),
+        };
+        self.is_full = false;
+        let deferred = ids.into_iter().zip(added.into_iter().map(Added::id)).collect();
+        self.unsaid.push(Report::Deferred(deferred));
+        Ok(())
+    }
+
+    fn defer_what_fits(&mut self, ids: Vec<ClickId>, records: &[RetryRecord]) -> Result<(), PipelineError> {
+        let (mut deferred, mut refused, mut last) = (Vec::new(), Vec::new(), None);
+        for (id, record) in ids.into_iter().zip(records) {
+            match self.retries.add(std::slice::from_ref(record)) {
+                Ok(added) => deferred.extend(added.into_iter().map(|added| (id, added.id()))),
+                Err(error @ StateError::Full { .. }) => {
+                    refused.push(id);
+                    last = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(error) = last
+            && !std::mem::replace(&mut self.is_full, true)
+        {
+            warn!(%error, clicks = refused.len(), "clicks stay under way, and reading waits");
+        }
+        self.unsaid.push(Report::Deferred(deferred));
+        if !refused.is_empty() {
+            self.unsaid.push(Report::Full(refused));
         }
         Ok(())
     }

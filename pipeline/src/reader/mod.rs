@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use photon_format::config::{Config, Role};
+use photon_format::config::{Config, InputIndex, Role};
 use photon_format::error::SourceError;
 use photon_format::extract::Extractor;
 use photon_format::source::{FileIdentity, Finished, Scanned, Scanner, SourceFile, SourceList};
@@ -100,23 +100,35 @@ impl Reader {
         }
     }
 
-    /// The files that hold records of the role, sorted by name.
-    fn list(&self) -> Result<Vec<SourceFile>, PipelineError> {
-        let list = match &self.sources {
-            Sources::Final(list) => list.clone(),
-            Sources::Follow => SourceList::list(&self.config, self.config.datacenter(&self.datacenter)?)?,
+    /// The files that may hold records of the role, sorted by name. An input that can not be listed
+    /// is a fault of its own: the others are read.
+    fn list(&self, faults: &mut Vec<PipelineError>) -> Result<Vec<SourceFile>, PipelineError> {
+        let has_role = |input: InputIndex| self.extractors[input.0].has(self.role);
+        let files = match &self.sources {
+            Sources::Final(list) => list.files().iter().filter(|file| has_role(file.input)).cloned().collect(),
+            Sources::Follow => {
+                let datacenter = self.config.datacenter(&self.datacenter)?;
+                let mut files = Vec::new();
+                for input in (0..self.extractors.len()).map(InputIndex).filter(|input| has_role(*input)) {
+                    match SourceList::list_input(&self.config, datacenter, input) {
+                        Ok(list) => files.extend(list.files().iter().cloned()),
+                        Err(error) => faults.push(error.into()),
+                    }
+                }
+                files.sort_by(|one, other| one.name.cmp(&other.name));
+                files
+            }
         };
-        let has_role = |file: &&SourceFile| self.extractors[file.input.0].has(self.role);
-        Ok(list.files().iter().filter(has_role).cloned().collect())
+        Ok(files)
     }
 
     /// One pass over all files.
     ///
     /// # Errors
-    /// When the inputs can not be listed, or the sink fails.
+    /// When the sink fails, or the datacenter is not in the configuration.
     pub fn pass(&mut self, sink: &mut impl Sink) -> Result<Pass, PipelineError> {
         let mut faults = Vec::new();
-        let mut files = self.list()?;
+        let mut files = self.list(&mut faults)?;
         while !files.is_empty() {
             let mut unread = Vec::new();
             for file in files {
