@@ -1,6 +1,7 @@
 //! One message to one node, and what its end says about what happened there.
 //!
-//! Invariant: whatever is not certainly "nothing happened" is [`Attempt::Ambiguous`].
+//! Invariant: whatever is not certainly "nothing happened" is [`Attempt::Unknown`] or
+//! [`Attempt::Lost`].
 
 use std::error::Error;
 use std::future::Future;
@@ -36,8 +37,10 @@ pub(crate) enum Attempt {
     WrongCluster { found: Option<ClusterId> },
     /// Nothing happened, and asking again will not help.
     Refused { reason: String },
-    /// It may or may not have happened, or may still.
-    Ambiguous { cause: String },
+    /// The node answered, but not what came of it: it may or may not have happened, or may still.
+    Unknown { cause: String },
+    /// Nobody answered: it may or may not have happened, or may still.
+    Lost { cause: String },
 }
 
 /// Connects to one node, or says why not. What fails here has certainly not been sent.
@@ -73,7 +76,7 @@ pub(crate) async fn ended(
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(reply)) => read(reply.into_inner(), count),
         Ok(Err(status)) => read_status(&status),
-        Err(_) => Attempt::Ambiguous { cause: format!("no answer within {timeout:?}") },
+        Err(_) => Attempt::Lost { cause: format!("no answer within {timeout:?}") },
     }
 }
 
@@ -87,12 +90,12 @@ fn read(reply: SubmitReply, count: usize) -> Attempt {
         Some(Reply::Overloaded(overloaded)) => {
             Attempt::Overloaded { retry_after: Duration::from_millis(overloaded.retry_after_ms.into()) }
         }
-        Some(Reply::Unknown(_)) => Attempt::Ambiguous { cause: "the node can not tell whether it happened".into() },
+        Some(Reply::Unknown(_)) => Attempt::Unknown { cause: "the node can not tell whether it happened".into() },
         Some(Reply::KeyRulesDiffer(differ)) => Attempt::KeyRulesDiffer { kept: differ.kept },
         Some(Reply::KeyRulesMissing(_)) => Attempt::KeyRulesMissing,
         Some(Reply::WrongCluster(_)) => Attempt::WrongCluster { found: cluster_id },
         Some(Reply::Unhealthy(unhealthy)) => Attempt::Unavailable { cause: format!("unhealthy: {}", unhealthy.reason) },
-        None => Attempt::Ambiguous { cause: "the node sent an answer of a kind that is not known here".into() },
+        None => Attempt::Unknown { cause: "the node sent an answer of a kind that is not known here".into() },
     }
 }
 
@@ -102,8 +105,8 @@ fn read_done(done: &Done, count: usize, cluster_id: Option<ClusterId>) -> Attemp
             Attempt::Done { slot: Slot(done.slot), group: GroupId(done.group), outcomes, cluster_id }
         }
         // It was done; what came of it must be asked again.
-        Ok(outcomes) => Attempt::Ambiguous { cause: format!("{} outcomes for {count} commands", outcomes.len()) },
-        Err(error) => Attempt::Ambiguous { cause: format!("unreadable outcomes: {error}") },
+        Ok(outcomes) => Attempt::Unknown { cause: format!("{} outcomes for {count} commands", outcomes.len()) },
+        Err(error) => Attempt::Unknown { cause: format!("unreadable outcomes: {error}") },
     }
 }
 
@@ -129,7 +132,7 @@ fn read_status(status: &Status) -> Attempt {
         | Code::Internal
         | Code::Unavailable
         | Code::DataLoss
-        | Code::Unauthenticated => Attempt::Ambiguous { cause },
+        | Code::Unauthenticated => Attempt::Lost { cause },
     }
 }
 
@@ -185,10 +188,10 @@ mod tests {
     fn an_answer_that_can_not_be_matched_is_ambiguous() {
         let two = encode_outcomes(&[Outcome::Inserted, Outcome::Absent]);
         assert!(matches!(read(done(two.clone()), 2), Attempt::Done { slot: Slot(5), group: GroupId(1), .. }));
-        assert!(matches!(read(done(two), 3), Attempt::Ambiguous { .. }));
-        assert!(matches!(read(done(vec![99]), 1), Attempt::Ambiguous { .. }));
-        assert!(matches!(read(reply(None), 1), Attempt::Ambiguous { .. }));
-        assert!(matches!(read(reply(Some(Reply::Unknown(Unknown {}))), 1), Attempt::Ambiguous { .. }));
+        assert!(matches!(read(done(two), 3), Attempt::Unknown { .. }));
+        assert!(matches!(read(done(vec![99]), 1), Attempt::Unknown { .. }));
+        assert!(matches!(read(reply(None), 1), Attempt::Unknown { .. }));
+        assert!(matches!(read(reply(Some(Reply::Unknown(Unknown {}))), 1), Attempt::Unknown { .. }));
     }
 
     #[test]
@@ -206,8 +209,8 @@ mod tests {
     #[test]
     fn only_a_refusal_at_the_door_is_certain() {
         assert!(matches!(read_status(&Status::invalid_argument("id")), Attempt::Refused { .. }));
-        assert!(matches!(read_status(&Status::unavailable("reset")), Attempt::Ambiguous { .. }));
-        assert!(matches!(read_status(&Status::resource_exhausted("calm")), Attempt::Ambiguous { .. }));
+        assert!(matches!(read_status(&Status::unavailable("reset")), Attempt::Lost { .. }));
+        assert!(matches!(read_status(&Status::resource_exhausted("calm")), Attempt::Lost { .. }));
         let refused = ConnectError("connection refused".into());
         assert!(matches!(read_status(&Status::from_error(Box::new(refused))), Attempt::Unavailable { .. }));
     }

@@ -165,7 +165,7 @@ async fn probe(config: &ClientConfig, expected: Option<ClusterId>, endpoint: &Ar
             error: ClientError::Overloaded { cause: format!("{endpoint} has no room for {retry_after:?}").into() },
         },
         Attempt::KeyRulesMissing => unusable("it wants key rules in answer to key rules"),
-        Attempt::Unavailable { cause } | Attempt::Ambiguous { cause } => unusable(&cause),
+        Attempt::Unavailable { cause } | Attempt::Unknown { cause } | Attempt::Lost { cause } => unusable(&cause),
     }
 }
 

@@ -282,8 +282,7 @@ impl Worker {
 
     fn on_ended(&mut self, id: Id, result: Result<Attempt, JoinError>) {
         let chunk = self.chunks.remove(&id).expect("every attempt has its chunk");
-        let attempt =
-            result.unwrap_or_else(|error| Attempt::Ambiguous { cause: format!("the attempt broke: {error}") });
+        let attempt = result.unwrap_or_else(|error| Attempt::Lost { cause: format!("the attempt broke: {error}") });
         let attempt = self.check_cluster_of(&chunk, attempt);
         let endpoint = chunk.endpoint.clone();
         let unreachable = |cause: &str| ClientError::Unreachable { cause: format!("{endpoint}: {cause}").into() };
@@ -328,10 +327,16 @@ impl Worker {
             Attempt::Refused { reason } => {
                 self.refused(&chunk, &ClientError::Refused { endpoint, reason: reason.into() });
             }
-            Attempt::Ambiguous { cause } => {
-                debug!(%endpoint, cause, commands = chunk.items.len(), "an attempt ended without a clear answer");
+            Attempt::Unknown { cause } => {
+                debug!(%endpoint, cause, commands = chunk.items.len(), "the node can not tell");
                 self.back(&chunk, Call::back_ambiguous);
+                // It knows best who leads now.
                 self.link_down(chunk.link, Some(endpoint.clone()), unreachable(&cause));
+            }
+            Attempt::Lost { cause } => {
+                debug!(%endpoint, cause, commands = chunk.items.len(), "nobody answered");
+                self.back(&chunk, Call::back_ambiguous);
+                self.link_down(chunk.link, None, unreachable(&cause));
             }
         }
     }
@@ -346,7 +351,8 @@ impl Worker {
             | Attempt::KeyRulesDiffer { .. }
             | Attempt::WrongCluster { .. }
             | Attempt::Refused { .. }
-            | Attempt::Ambiguous { .. } => return attempt,
+            | Attempt::Unknown { .. }
+            | Attempt::Lost { .. } => return attempt,
         };
         match check_cluster(&chunk.endpoint, self.cluster_id, found) {
             Ok(()) => attempt,
@@ -397,8 +403,10 @@ impl Worker {
         match &self.link {
             Link::Up { id, connection } if *id == link => {
                 info!(endpoint = %connection.endpoint, cause = %trouble, "left the leader");
-                self.start.position = self.start.position.wrapping_add(1);
-                self.start.hint = hint;
+                // Without a hint: all others first, since this one may hang once more.
+                let endpoints = &self.config.endpoints;
+                let left = endpoints.iter().position(|endpoint| **endpoint == *connection.endpoint);
+                self.start = Start { hint, position: left.map_or(0, |left| left + 1) };
                 self.link = Link::Down { search_at: Instant::now() + self.backoff.failed() };
             }
             Link::Up { .. } | Link::Down { .. } | Link::Searching { .. } => (),
