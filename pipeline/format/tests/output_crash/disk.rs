@@ -122,10 +122,10 @@ impl CrashDisk {
         };
         for pending in std::mem::take(&mut inner.pending).into_iter().rev() {
             match &mut chance {
-                None => pending.undo(0),
+                None => pending.undo(0, &self.graveyard),
                 Some(chance) => {
                     if chance.next().is_multiple_of(2) {
-                        pending.undo(chance.next());
+                        pending.undo(chance.next(), &self.graveyard);
                     }
                 }
             }
@@ -248,7 +248,7 @@ impl Inner {
 }
 
 impl Pending {
-    fn undo(self, chance: u64) {
+    fn undo(self, chance: u64, graveyard: &Path) {
         match self {
             Pending::Bytes { file, from, to, .. } => {
                 let length = file.metadata().unwrap().len();
@@ -267,12 +267,16 @@ impl Pending {
             Pending::Removed { directory, name, grave, .. } => {
                 let _ = fs::hard_link(grave, path_in(&directory, &name));
             }
-            Pending::Renamed { from, to, .. } => {
+            Pending::Renamed { from, to, unsynced } => {
                 // Where a later rename stays, this one does: it is not there to be undone.
-                let to = path_in(&to.0, &to.1);
-                if to.exists() {
-                    fs::rename(to, path_in(&from.0, &from.1)).unwrap();
+                let renamed = path_in(&to.0, &to.1);
+                if !renamed.exists() {
+                    return;
                 }
+                // The old name is gone for good, and the new one was never durable.
+                let is_lost = unsynced == [inode_of(&to.0)];
+                let to = if is_lost { graveyard.join("lost") } else { path_in(&from.0, &from.1) };
+                fs::rename(renamed, to).unwrap();
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use photon_format::output::{FenceOutcome, Files, LockPolicy, OutputError, ScanState, fence};
+use photon_format::output::{DataCheck, FenceOutcome, Files, LockPolicy, OutputError, ScanState, fence, scan_with};
 
 use crate::story::{BLOCKS, House, INCARNATION, Written, write};
 
@@ -56,17 +56,27 @@ fn a_fence_comes_before_any_step_of_a_living_writer() {
 
 #[test]
 fn a_writer_named_dead_goes_on_before_any_step_of_its_fence() {
-    for blocks_before in 0..BLOCKS {
-        let mut step = 0;
-        while writer_goes_on_at(blocks_before, step) {
-            step += 1;
+    for then in [Then::Nothing, Then::SecondFence] {
+        for blocks_before in 0..BLOCKS {
+            let mut step = 0;
+            while writer_goes_on_at(blocks_before, step, then) {
+                step += 1;
+            }
+            assert!(5 < step);
         }
-        assert!(5 < step);
     }
 }
 
+/// What follows the writer's last act, before the fence goes on. A second fence may find an entry
+/// that the first one has not seen: then the first one's record is not the one that stands.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    SecondFence,
+}
+
 /// Whether the fence had such a step.
-fn writer_goes_on_at(blocks_before: u64, step: u64) -> bool {
+fn writer_goes_on_at(blocks_before: u64, step: u64, then: Then) -> bool {
     let house = House::new();
     // Its steps are not those that are counted.
     let mut writer = house.create_as(INCARNATION, Files::default()).unwrap();
@@ -75,12 +85,18 @@ fn writer_goes_on_at(blocks_before: u64, step: u64) -> bool {
     let written = Arc::new(Mutex::new(written));
     let ran = Arc::new(Mutex::new(false));
     let hook = {
-        let (written, ran) = (written.clone(), ran.clone());
+        let (written, ran, output) = (written.clone(), ran.clone(), house.output());
         move || {
             let mut written = written.lock().unwrap();
             *ran.lock().unwrap() = true;
             if (blocks_before..BLOCKS).all(|number| write(&mut writer, number, &mut written)) {
                 written.ended_clean = writer.seal().is_ok();
+            }
+            match then {
+                Then::Nothing => (),
+                Then::SecondFence => {
+                    assert_eq!(fence(&output, INCARNATION, LockPolicy::NamedDead).unwrap(), FenceOutcome::Sealed);
+                }
             }
         }
     };
@@ -113,6 +129,36 @@ fn a_writer_learns_that_it_was_fenced_at_its_next_block_or_at_its_end() {
         assert!(matches!(error, OutputError::Fenced { .. }), "{error}");
         assert_eq!(house.counted(), (ScanState::Sealed, BTreeSet::from([1, 2])));
     }
+}
+
+#[test]
+fn a_scan_that_a_fence_overtakes_counts_nothing() {
+    let mut step = 0;
+    loop {
+        let house = House::new();
+        let mut writer = house.create_as(INCARNATION, Files::default()).unwrap();
+        let mut written = Written::default();
+        (0..BLOCKS).for_each(|number| assert!(write(&mut writer, number, &mut written)));
+        let directory = house.directory().unwrap();
+        let ran = Arc::new(Mutex::new(false));
+        let hook = {
+            let (output, ran) = (house.output(), ran.clone());
+            move || {
+                *ran.lock().unwrap() = true;
+                assert_eq!(fence(&output, INCARNATION, LockPolicy::NamedDead).unwrap(), FenceOutcome::Sealed);
+            }
+        };
+        house.disk.hook_at(step, Box::new(hook));
+        let scan = scan_with(&house.disk.files(), &directory, DataCheck::Checksums);
+        if !*ran.lock().unwrap() {
+            assert!(scan.is_ok());
+            break;
+        }
+        assert!(matches!(scan, Err(OutputError::Moved { .. })), "step {step}: {scan:?}");
+        step += 1;
+    }
+    // An index and a data file for each of two segments.
+    assert_eq!(step, 4);
 }
 
 /// An operation whose path was resolved before the rename lands after it.

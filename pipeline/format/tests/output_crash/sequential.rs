@@ -8,8 +8,9 @@ use photon_types::Incarnation;
 use crate::disk::Cut;
 use crate::story::{BLOCKS, House, Written};
 
-fn cuts(seed: u64) -> [Cut; 3] {
-    [Cut::Kill, Cut::PowerAll, Cut::PowerSome(seed)]
+fn cuts(seed: u64) -> [Cut; 6] {
+    let some = |number| Cut::PowerSome(seed * 4 + number);
+    [Cut::Kill, Cut::PowerAll, some(0), some(1), some(2), some(3)]
 }
 
 /// Steps of a whole life.
