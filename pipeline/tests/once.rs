@@ -169,3 +169,14 @@ async fn pairs_that_the_adapter_does_not_want_are_filtered_and_not_inserted() {
     let total = ledger.total();
     assert_eq!((total.joined, total.filtered), (even.len() as u64, (joinable.len() - even.len()) as u64));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_larger_than_all_windows_is_joined_in_full() {
+    let world = World::new("in-flight = 500\ndispatch-in-flight = 1000").await;
+    let joinable = generate(&world, 5_000, 30_000);
+    let roles = world.roles("east", Some(world.list())).await;
+    guarded("draining", roles.dispatcher.drained()).await;
+    let ledger = roles.shutdown().await;
+    assert_exactly_once(&world.output("east").0, &joinable);
+    assert_eq!((ledger.total().read, ledger.total().pending()), (30_000, Some(0)));
+}

@@ -33,7 +33,7 @@ pub(super) enum Looked {
 
 /// What a joiner says of a click.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Joined {
+pub(super) enum JoinAnswer {
     Joined,
     Duplicate,
     Filtered,
@@ -49,7 +49,7 @@ pub(super) enum CallReport {
     /// A call to the registry is over; the second ones could not be asked.
     Looked { results: Vec<(ClickId, Looked)>, failed: Vec<(ClickId, ClientError)> },
     /// Some results of a call; others may follow.
-    Joined(Vec<(ClickId, Joined)>),
+    Joined(Vec<(ClickId, JoinAnswer)>),
     /// A call is over; these have no result.
     JoinEnded { unanswered: Vec<ClickId>, end: JoinEnd },
 }
@@ -171,20 +171,20 @@ fn of_outcome(outcome: &Outcome) -> Result<Looked, ClientError> {
     }
 }
 
-fn of_wire(result: wire::join_result::Result) -> Option<Joined> {
+fn of_wire(result: wire::join_result::Result) -> Option<JoinAnswer> {
     use wire::join_result::Result;
     Some(match result {
-        Result::Joined(wire::Joined {}) => Joined::Joined,
-        Result::Duplicate(wire::Duplicate {}) => Joined::Duplicate,
-        Result::Filtered(wire::Filtered {}) => Joined::Filtered,
+        Result::Joined(wire::Joined {}) => JoinAnswer::Joined,
+        Result::Duplicate(wire::Duplicate {}) => JoinAnswer::Duplicate,
+        Result::Filtered(wire::Filtered {}) => JoinAnswer::Filtered,
         Result::Expired(wire::Expired { boundary, in_doubt }) => {
-            Joined::Expired { boundary: Timestamp::from_micros(boundary).ok(), in_doubt }
+            JoinAnswer::Expired { boundary: Timestamp::from_micros(boundary).ok(), in_doubt }
         }
-        Result::Missing(position) => Joined::Missing(convert::position(&position)?),
-        Result::Behind(wire::Behind { reason: _ }) => Joined::Behind,
+        Result::Missing(position) => JoinAnswer::Missing(convert::position(&position)?),
+        Result::Behind(wire::Behind { reason: _ }) => JoinAnswer::Behind,
         Result::Busy(wire::Busy { retry_after_ms }) => {
-            Joined::Busy { retry_after: Duration::from_millis(u64::from(retry_after_ms)) }
+            JoinAnswer::Busy { retry_after: Duration::from_millis(u64::from(retry_after_ms)) }
         }
-        Result::Invalid(wire::Invalid { reason }) => Joined::Invalid { reason },
+        Result::Invalid(wire::Invalid { reason }) => JoinAnswer::Invalid { reason },
     })
 }

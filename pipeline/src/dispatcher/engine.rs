@@ -14,20 +14,19 @@
 //!
 //! Not here: decisions on cursor, misses and waits (`photon-join`); files (`state`).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use photon_client::ClientError;
-use photon_format::config::Config;
 use photon_format::cursor as saved;
 use photon_format::ends::{EndRecord, EndState};
 use photon_format::retry::{self, Origin, RetryRecord};
 use photon_format::source::FileIdentity;
-use photon_join::backoff::{Backoff, BackoffBounds};
+use photon_join::backoff::Backoff;
 use photon_join::cursor::{Cursor, Passed, RecordNumber};
 use photon_join::ledger::{Counts, End};
-use photon_join::missing::{JoinWindow, Judgement};
+use photon_join::missing::Judgement;
 use photon_join::pace::Pace;
 use photon_join::retry::{Attempts, Failure, RetryId, Schedule};
 use photon_join::{Monotonic, Prng};
@@ -35,30 +34,16 @@ use photon_types::{EventKey, Timestamp};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::calls::{CallReport, Calls, JoinEnd, JoinItem, Joined, Looked};
+use super::bounds::{
+    Bounds, CALL_BACKOFF, FULL_PAUSE, JOIN_BATCH_MAX, JOIN_CALLS_MAX, LOOK_BATCH_MAX, LOOK_CALLS_MAX, Stage,
+    WINDOW_BYTES_MAX,
+};
+use super::calls::{CallReport, Calls, JoinAnswer, JoinEnd, JoinItem, Looked};
 use super::convert::{counts_from_saved, counts_to_saved, end_from_saved, end_to_saved};
 use super::follow::{Batch, Record, RecordKind};
 use super::state::{ClickId, Ending, Files, Opened, Order, Report, SourceNumber};
 use crate::error::PipelineError;
 use crate::life::BATCH_BYTES_MAX;
-
-/// Look-ups in one call, and such calls at once: what bounds a dispatcher's load on the registry.
-const LOOK_BATCH_MAX: usize = 1_000;
-const LOOK_CALLS_MAX: usize = 4;
-
-/// Clicks in one call to the joiner, and such calls at once; those in flight together are bounded by
-/// what the joiner takes.
-const JOIN_BATCH_MAX: usize = 512;
-const JOIN_CALLS_MAX: usize = 64;
-
-/// Payload bytes under way, at most (and a batch).
-const WINDOW_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// The pause after the retry store was full.
-const FULL_PAUSE: Duration = Duration::from_millis(200);
-
-/// Waits between calls that fail as a whole.
-const CALL_BACKOFF: BackoffBounds = BackoffBounds { min: Duration::from_millis(50), max: Duration::from_secs(2) };
 
 /// Where a click is counted when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,47 +74,6 @@ struct Source {
     name: String,
     identity: FileIdentity,
     cursor: Cursor,
-}
-
-/// A queue in front of calls of one kind.
-#[derive(Debug, Default)]
-struct Stage {
-    waiting: VecDeque<ClickId>,
-    calls: usize,
-    /// Clicks in calls.
-    in_calls: usize,
-    pause_until: Monotonic,
-    backoff: Backoff,
-}
-
-impl Stage {
-    fn pause(&mut self, until: Monotonic) {
-        self.pause_until = self.pause_until.max(until);
-    }
-}
-
-/// What bounds the engine.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub window: usize,
-    pub joins: usize,
-    pub retries_under_way: usize,
-    pub backoff: BackoffBounds,
-    pub join_window: JoinWindow,
-}
-
-impl Bounds {
-    pub fn new(config: &Config, is_final: bool) -> Bounds {
-        let join = &config.join;
-        Bounds {
-            window: join.dispatch_in_flight,
-            joins: join.in_flight,
-            // Those that fail again and again leave room for the others.
-            retries_under_way: (join.dispatch_in_flight / 4).min(join.in_flight / 2).max(1),
-            backoff: BackoffBounds { min: join.retry_min, max: join.retry_max },
-            join_window: if is_final { JoinWindow::Final } else { JoinWindow::Older(join.window) },
-        }
-    }
 }
 
 /// What an engine is made of, beside its lanes.
@@ -167,6 +111,8 @@ pub(super) struct Engine {
     /// Something changed since the last save was ordered.
     is_unsaved: bool,
     is_saving: bool,
+    /// Sources whose counts have changed since somebody looked.
+    changed: BTreeSet<SourceNumber>,
     orders: Orders,
 }
 
@@ -203,6 +149,7 @@ impl Engine {
             is_new: opened.is_new,
             is_unsaved: false,
             is_saving: false,
+            changed: BTreeSet::new(),
             orders: Orders::default(),
         };
         for (name, source) in opened.cursor.sources {
@@ -226,6 +173,7 @@ impl Engine {
         let number = SourceNumber(self.sources.len());
         self.by_name.insert(name.clone(), number);
         self.sources.push(Source { name, identity, cursor });
+        self.changed.insert(number);
         number
     }
 
@@ -319,8 +267,9 @@ impl Engine {
     fn begin(&mut self, batch: Batch, known: &[bool]) {
         let Batch { source: name, identity, met_size: _, records, skipped, read_end, bytes: _ } = batch;
         let source = self.source(&name);
+        let is_further = self.sources[source.0].cursor.read_end() < read_end;
+        self.is_unsaved |= is_further || self.sources[source.0].identity != identity;
         self.sources[source.0].identity = identity;
-        self.is_unsaved = true;
         let mut skipped = skipped.into_iter().peekable();
         let count = records.len();
         for (index, (record, is_known)) in records.into_iter().zip(known).enumerate() {
@@ -374,6 +323,7 @@ impl Engine {
         self.window -= 1;
         self.window_bytes -= bytes;
         self.is_unsaved = true;
+        self.changed.insert(source);
     }
 
     /// Answers of registry and joiner.
@@ -409,12 +359,12 @@ impl Engine {
                 Looked::Expired => self.write_end(id, EndState::Expired, "below the registry's boundary".into()),
             }
         }
-        if let Some((_, error)) = failed.first() {
-            let wait = self.look.backoff.raise(CALL_BACKOFF, &mut self.prng);
+        if let Some((_, error)) = failed.first()
+            && let Some(wait) = self.look.on_failed(now, &mut self.prng)
+        {
             warn!(%error, ?wait, "the registry can not be asked; clicks wait");
-            self.look.pause(now.after(wait));
         }
-        failed.into_iter().rev().for_each(|(id, _)| self.look.waiting.push_front(id));
+        self.look.put_back(failed.into_iter().map(|(id, _)| id));
     }
 
     fn on_join_ended(&mut self, now: Monotonic, unanswered: Vec<ClickId>, end: JoinEnd) {
@@ -430,23 +380,23 @@ impl Engine {
         if unanswered.is_empty() {
             return;
         }
-        let wait = self.join.backoff.raise(CALL_BACKOFF, &mut self.prng);
-        warn!(why, ?wait, "the joiner can not be asked; clicks wait");
-        self.join.pause(now.after(wait));
-        unanswered.into_iter().rev().for_each(|id| self.join.waiting.push_front(id));
+        if let Some(wait) = self.join.on_failed(now, &mut self.prng) {
+            warn!(why, ?wait, "the joiner can not be asked; clicks wait");
+        }
+        self.join.put_back(unanswered.into_iter());
     }
 
-    fn on_joined(&mut self, now: Monotonic, id: ClickId, joined: Joined) {
+    fn on_joined(&mut self, now: Monotonic, id: ClickId, joined: JoinAnswer) {
         match joined {
-            Joined::Joined => self.finish(id, End::Joined),
-            Joined::Duplicate => self.finish(id, End::Claimed),
-            Joined::Filtered => self.write_end(id, EndState::Filtered, "the filter does not pass this pair".into()),
-            Joined::Expired { boundary, in_doubt } => {
+            JoinAnswer::Joined => self.finish(id, End::Joined),
+            JoinAnswer::Duplicate => self.finish(id, End::Claimed),
+            JoinAnswer::Filtered => self.write_end(id, EndState::Filtered, "the filter does not pass this pair".into()),
+            JoinAnswer::Expired { boundary, in_doubt } => {
                 let state = if in_doubt { EndState::ExpiredInDoubt } else { EndState::Expired };
                 let boundary = boundary.map_or_else(String::new, |boundary| format!(" {boundary}"));
                 self.write_end(id, state, format!("below the registry's boundary{boundary}"));
             }
-            Joined::Missing(position) => {
+            JoinAnswer::Missing(position) => {
                 let window = self.bounds.join_window;
                 let click = self.clicks.get_mut(&id).expect("a click in a call");
                 match click.attempts.on_miss(position, click.key.timestamp, wall_clock(), window) {
@@ -457,12 +407,12 @@ impl Engine {
                     }
                 }
             }
-            Joined::Behind => self.fail(now, id, Failure::Behind, "the event store is behind"),
-            Joined::Busy { retry_after } => {
+            JoinAnswer::Behind => self.fail(now, id, Failure::Behind, "the event store is behind"),
+            JoinAnswer::Busy { retry_after } => {
                 self.join.pause(now.after(retry_after.min(CALL_BACKOFF.max)));
                 self.join.waiting.push_front(id);
             }
-            Joined::Invalid { reason } => {
+            JoinAnswer::Invalid { reason } => {
                 let raw = self.clicks[&id].payload.to_vec();
                 self.write_end(id, EndState::DeadLettered { raw }, format!("the joiner refuses it: {reason}"));
             }
@@ -506,6 +456,7 @@ impl Engine {
             Home::Window(number) => self.pass(click.source, number, Passed::Ended(end), click.payload.len()),
             Home::Store(retry_id) => {
                 self.sources[click.source.0].cursor.end_deferred(end);
+                self.changed.insert(click.source);
                 self.schedule.end(RetryId(id.0));
                 self.orders.done.push((retry_id, end_to_saved(end)));
                 self.is_unsaved = true;
@@ -549,6 +500,7 @@ impl Engine {
                 for (_, record) in &clicks {
                     let source = self.source(&record.source);
                     self.sources[source.0].cursor.count_reinjected();
+                    self.changed.insert(source);
                 }
                 self.take_pending(clicks);
             }
@@ -646,9 +598,14 @@ impl Engine {
         self.files.order(Order::Save(saved::Cursor { sources, retry_end: 0 }))
     }
 
-    /// The counts of each source, for people.
-    pub fn counts(&self) -> impl Iterator<Item = (&str, saved::Counts)> {
-        self.sources.iter().map(|source| (source.name.as_str(), counts_to_saved(source.cursor.counts())))
+    /// The counts of the sources that have changed since the last call, for people.
+    pub fn take_changed(&mut self) -> impl Iterator<Item = (&str, saved::Counts)> {
+        let changed = std::mem::take(&mut self.changed);
+        let sources = &self.sources;
+        changed.into_iter().map(|number| {
+            let source = &sources[number.0];
+            (source.name.as_str(), counts_to_saved(source.cursor.counts()))
+        })
     }
 }
 

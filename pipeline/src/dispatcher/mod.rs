@@ -11,6 +11,7 @@
 //!
 //! Not here: exactly once. That is the registry's; this one repeats what has no end.
 
+mod bounds;
 mod calls;
 mod convert;
 mod engine;
@@ -36,8 +37,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{error, info};
 
+use self::bounds::Bounds;
 use self::calls::{CallReport, Calls};
-use self::engine::{Bounds, Engine, Setup};
+use self::engine::{Engine, Setup};
 use self::follow::{BATCH_RECORDS_MAX, Faults, Follower, Read};
 use self::state::{Files, Opened, Report};
 use crate::chaos::Delays;
@@ -208,13 +210,7 @@ pub async fn start(dispatcher: DispatcherConfig) -> Result<RunningDispatcher, Pi
     let (files, opened, unlocked) = open_files(&config, &datacenter, bounds, reporting, delays("state")).await?;
     let (reading, reads) = mpsc::channel(BATCHES_MAX);
     follow::start(Follower {
-        reader: Reader::new(
-            config.clone(),
-            &datacenter,
-            Role::Foreign,
-            sources.map_or(Sources::Follow, Sources::Final),
-            TURN_BYTES,
-        ),
+        reader: reader(&config, &datacenter, sources),
         saved: opened.cursor.sources.clone(),
         out: reading,
         life: life.clone(),
@@ -236,13 +232,7 @@ pub async fn start(dispatcher: DispatcherConfig) -> Result<RunningDispatcher, Pi
     let (draining, drained) = watch::channel(false);
     let (stop, stops) = mpsc::channel(1);
     let run = Run { engine, board: board.clone(), draining, passes: 0, is_read: false };
-    let life_of_run = life.clone();
-    tokio::spawn(async move {
-        if let Err(error) = run.run(reports, answers, reads, stops).await {
-            error!(%error, "the dispatcher ends; what its cursor passed is durable");
-            life_of_run.fail(error);
-        }
-    });
+    spawn(run.run(reports, answers, reads, stops), &life);
 
     let mut servers = Servers::new();
     let service = DispatcherServer::new(service::Service::new(&config, files, delays("reinject")))
@@ -255,6 +245,22 @@ pub async fn start(dispatcher: DispatcherConfig) -> Result<RunningDispatcher, Pi
     });
     info!(%datacenter, %address, "dispatcher runs");
     Ok(RunningDispatcher { address, http_address, life, servers, board, drained, stop, unlocked })
+}
+
+/// Its failure is the role's.
+fn spawn(run: impl Future<Output = Result<(), PipelineError>> + Send + 'static, life: &Life) {
+    let life = life.clone();
+    tokio::spawn(async move {
+        if let Err(error) = run.await {
+            error!(%error, "the dispatcher ends; what its cursor passed is durable");
+            life.fail(error);
+        }
+    });
+}
+
+fn reader(config: &Arc<Config>, datacenter: &str, sources: Option<SourceList>) -> Reader {
+    let sources = sources.map_or(Sources::Follow, Sources::Final);
+    Reader::new(config.clone(), datacenter, Role::Foreign, sources, TURN_BYTES)
 }
 
 async fn open_files(
@@ -309,17 +315,6 @@ impl RunningDispatcher {
         }
         let gone = PipelineError::Gone { role: ROLE, part: "its engine" };
         Err(self.life.failure().map_or(gone, PipelineError::Shared))
-    }
-}
-
-impl RunningDispatcher {
-    /// Ends it in the middle, as a kill would, and waits until its files are free: a test aid. What
-    /// it had not saved is read again.
-    pub async fn cut_off(self) {
-        let RunningDispatcher { servers, stop, unlocked, .. } = self;
-        drop(stop);
-        servers.stop().await;
-        let _ = unlocked.await;
     }
 }
 
@@ -383,9 +378,13 @@ impl Run {
     }
 
     fn next_wake(&self, save_at: Instant, stop_at: Option<Instant>) -> Option<Instant> {
+        if stop_at.is_some() {
+            // Nothing new begins.
+            return stop_at;
+        }
         let due = self.engine.next_deadline().map(|at| self.engine.instant(at));
         let save = self.engine.wants_save().then_some(save_at);
-        [due, save, stop_at].into_iter().flatten().min()
+        [due, save].into_iter().flatten().min()
     }
 
     fn on_read(&mut self, read: Read) -> Result<(), PipelineError> {
@@ -402,10 +401,10 @@ impl Run {
     }
 
     /// Makes the counts visible.
-    fn post(&self) {
+    fn post(&mut self) {
         let (under_way, pending) = self.engine.usage();
         let mut ledger = self.board.ledger();
-        for (name, counts) in self.engine.counts() {
+        for (name, counts) in self.engine.take_changed() {
             match ledger.sources.get_mut(name) {
                 Some(posted) => *posted = counts,
                 None => drop(ledger.sources.insert(name.to_owned(), counts)),

@@ -68,10 +68,10 @@ pub(crate) enum Sources {
 struct Known {
     identity: FileIdentity,
     position: u64,
+    /// How long the file was when it was read up to its end.
+    read_size: Option<u64>,
     /// Kept while it is likely to grow: it holds the beginning of a record that is not whole yet.
     scanner: Option<Scanner>,
-    /// A final file whose last line was looked at.
-    finished: bool,
 }
 
 /// The files of one role in one datacenter.
@@ -84,6 +84,8 @@ pub(crate) struct Reader {
     turn_bytes: u64,
     extractors: Vec<Arc<Extractor>>,
     known: BTreeMap<String, Known>,
+    /// How many of them have a scanner.
+    open: usize,
 }
 
 impl Reader {
@@ -97,6 +99,7 @@ impl Reader {
             turn_bytes,
             extractors,
             known: BTreeMap::new(),
+            open: 0,
         }
     }
 
@@ -138,7 +141,7 @@ impl Reader {
                     Ok(Turn::Stopped) => return Ok(Pass::Stopped),
                     Err(Fault::File(error)) => {
                         // Opened anew the next time.
-                        self.known.entry(file.name.clone()).and_modify(|known| known.scanner = None);
+                        self.close(&file.name);
                         faults.push(error);
                     }
                     Err(Fault::Sink(error)) => return Err(error),
@@ -155,17 +158,15 @@ impl Reader {
     }
 
     fn turn(&mut self, file: &SourceFile, sink: &mut impl Sink) -> Result<Turn, Fault> {
-        let is_final = matches!(self.sources, Sources::Final(_));
         if !self.known.contains_key(&file.name) {
             let position = sink.start(file).map_err(Fault::File)?;
             info!(source = %file.name, path = %file.path.display(), position, size = file.size, "reading a source");
-            let known = Known { identity: file.identity, position, scanner: None, finished: false };
+            let known = Known { identity: file.identity, position, read_size: None, scanner: None };
             self.known.insert(file.name.clone(), known);
         }
-        let open = self.known.values().filter(|known| known.scanner.is_some()).count();
         let known = self.known.get_mut(&file.name).expect("inserted above");
-        check_same(file, known.identity, known.position)?;
-        if known.finished || (known.position == file.size && !is_final) {
+        check_file(file, known.identity, known.position).map_err(Fault::File)?;
+        if known.read_size == Some(file.size) {
             return Ok(Turn::Done);
         }
         if known.scanner.is_none() {
@@ -175,13 +176,21 @@ impl Reader {
                 return Err(changed(file));
             }
             known.scanner = Some(scanner);
+            self.open += 1;
         }
+        let is_final = matches!(self.sources, Sources::Final(_));
         let turn = read(file, known, self.turn_bytes, is_final, sink)?;
-        let is_idle = turn == Turn::Done && known.position == file.size;
-        if known.finished || is_idle || OPEN_FILES_MAX <= open {
-            known.scanner = None;
+        let is_idle = turn == Turn::Done && (is_final || known.position == file.size);
+        if is_idle || OPEN_FILES_MAX < self.open {
+            self.close(&file.name);
         }
         Ok(turn)
+    }
+
+    fn close(&mut self, name: &str) {
+        if self.known.get_mut(name).is_some_and(|known| known.scanner.take().is_some()) {
+            self.open -= 1;
+        }
     }
 }
 
@@ -237,9 +246,9 @@ fn read(
                 warn!(source = %file.name, offset, bytes, %why, "the end of a source is not read");
             }
         }
-        known.finished = true;
     }
     known.position = scanner.position();
+    known.read_size = Some(file.size);
     match sink.rest(file, known.position).map_err(Fault::Sink)? {
         Flow::GoOn => Ok(Turn::Done),
         Flow::Stop => Ok(Turn::Stopped),
@@ -257,10 +266,6 @@ pub(crate) fn check_file(file: &SourceFile, identity: FileIdentity, offset: u64)
     };
     let (name, path): (String, PathBuf) = (file.name.clone(), file.path.clone());
     Err(PipelineError::SourceChanged { name, path, why })
-}
-
-fn check_same(file: &SourceFile, identity: FileIdentity, offset: u64) -> Result<(), Fault> {
-    check_file(file, identity, offset).map_err(Fault::File)
 }
 
 fn changed(file: &SourceFile) -> Fault {

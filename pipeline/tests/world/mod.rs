@@ -20,7 +20,7 @@ use photon_pipeline::adapter::Adapter;
 use photon_pipeline::dispatcher::{DispatcherConfig, RECORDS_PER_SECOND_MAX, RunningDispatcher};
 use photon_pipeline::joiner::{JoinerConfig, RunningJoiner};
 use photon_pipeline::store::{RunningStore, StoreConfig};
-use photon_pipeline::{dispatcher, joiner, store};
+use photon_pipeline::{PipelineError, dispatcher, joiner, store};
 use photon_types::EventKey;
 use tempfile::TempDir;
 
@@ -172,6 +172,15 @@ impl World {
     }
 
     pub async fn dispatcher(&self, datacenter: &str, joiner: String, sources: Option<SourceList>) -> RunningDispatcher {
+        self.try_dispatcher(datacenter, joiner, sources).await.unwrap()
+    }
+
+    pub async fn try_dispatcher(
+        &self,
+        datacenter: &str,
+        joiner: String,
+        sources: Option<SourceList>,
+    ) -> Result<RunningDispatcher, PipelineError> {
         dispatcher::start(DispatcherConfig {
             config: self.config.clone(),
             datacenter: datacenter.into(),
@@ -184,7 +193,6 @@ impl World {
             chaos_delays: self.chaos,
         })
         .await
-        .unwrap()
     }
 
     /// All roles of a datacenter; over a final list, or following.
