@@ -168,10 +168,10 @@ pub fn scan_with(
 ) -> Result<DirectoryScan, OutputError> {
     let mut scan = look(files, directory, check)?;
     for _ in 1..LOOKS_MAX {
-        match (&scan.state, directory.place) {
-            (ScanState::Held { .. }, Place::Live) => scan = look(files, directory, check)?,
-            (_, _) => break,
+        if directory.place != Place::Live || !matches!(scan.state, ScanState::Held { .. }) {
+            break;
         }
+        scan = look(files, directory, check)?;
     }
     Ok(scan)
 }
