@@ -10,15 +10,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use photon_core::MEMBERS_MAX;
 use photon_types::{CHUNK_BYTES_MAX, CHUNK_COMMANDS_MAX, COMMAND_FORMAT, GroupId, NodeId};
 
 use crate::error::RegistryError;
 
 /// The replication group of a node. One now; what lies below is keyed by group.
 pub const GROUP: GroupId = GroupId(1);
-
-/// The most members of a cluster.
-pub const MEMBERS_MAX: usize = 7;
 
 /// Version of the protocol between peers.
 pub const PEER_PROTOCOL: u32 = 1;

@@ -73,6 +73,8 @@ impl Engine {
             reads: Arc::new(JobQueue::new()),
             peers: Arc::new(PeerLane::start(config, Arc::clone(&synced), dialing, &mut links)),
         };
+        let announcing = Arc::clone(&lanes.peers);
+        links.spawn(announcing.announce_ends(config.timings.heartbeat_interval, dialing.stop.clone()));
         let (view, replica_view) =
             watch::channel(ReplicaView { status: replica.status(), applying_since: Instant::now() });
         let (rules, key_rules) = watch::channel(table.rules().cloned());

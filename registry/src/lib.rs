@@ -31,6 +31,6 @@ mod opening;
 mod rocks;
 mod rpc;
 
-pub use config::{GROUP, Limits, Listen, MEMBERS_MAX, MemberConfig, ServerConfig, Timings};
+pub use config::{GROUP, Limits, Listen, MemberConfig, ServerConfig, Timings};
 pub use error::{ErrorKind, RegistryError};
 pub use server::{RunningServer, Server, ServerStatus};

@@ -24,8 +24,9 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
 use crate::chaos::Delays;
-use crate::config::{MemberConfig, ServerConfig, Timings};
+use crate::config::{GROUP, MemberConfig, ServerConfig, Timings};
 use crate::drive::inbox::message_bytes;
+use crate::journal::JournalPosition;
 use crate::lanes::journal::SyncedEnd;
 use crate::rpc::handshake::{Handshake, HandshakeError, position_to_wire};
 use crate::rpc::messages;
@@ -91,6 +92,8 @@ struct OpenStream {
     queue: mpsc::Sender<Queued>,
     /// Of the envelopes in the queue. Each stream counts its own: an old one may still drain.
     bytes: Arc<AtomicUsize>,
+    /// The last end of this node's journal that was sent without a message.
+    announced: JournalPosition,
 }
 
 #[derive(Debug)]
@@ -153,10 +156,23 @@ impl PeerLane {
             warn!(%to, "a message to a node that is not a peer is dropped");
             return;
         };
-        let envelope =
-            wire::Envelope { group: group.0, synced_end: Some(position_to_wire(self.synced.get())), messages };
+        let envelope = envelope(group, self.synced.get(), messages);
         if !link.offer(Queued { envelope, bytes }) {
             debug!(peer = %to, ?line, "messages dropped: not connected, or its queue is full");
+        }
+    }
+
+    /// Tells every peer how far this node's journal is durable, as often as a leader speaks: also
+    /// those to whom it has nothing else to say must know when its disk goes back one day.
+    pub async fn announce_ends(self: Arc<Self>, interval: Duration, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(interval) => (),
+            }
+            let synced_end = self.synced.get();
+            let express = self.links.values().filter(|link| link.line == Line::Express);
+            express.for_each(|link| link.announce(synced_end));
         }
     }
 
@@ -174,9 +190,11 @@ impl PeerLane {
 
 impl Link {
     fn offer(&self, queued: Queued) -> bool {
+        self.lock().as_ref().is_some_and(|stream| self.offer_to(stream, queued))
+    }
+
+    fn offer_to(&self, stream: &OpenStream, queued: Queued) -> bool {
         let bytes = queued.bytes;
-        let stream = self.lock();
-        let Some(stream) = &*stream else { return false };
         if self.bytes_max < stream.bytes.load(Ordering::Relaxed) + bytes {
             return false;
         }
@@ -189,6 +207,16 @@ impl Link {
         is_taken
     }
 
+    /// Says how far this node's journal is durable, unless that was said before on this stream.
+    fn announce(&self, synced_end: JournalPosition) {
+        let mut stream = self.lock();
+        let Some(stream) = stream.as_mut().filter(|stream| stream.announced != synced_end) else { return };
+        let envelope = envelope(GROUP, synced_end, Vec::new());
+        if self.offer_to(stream, Queued { envelope, bytes: 0 }) {
+            stream.announced = synced_end;
+        }
+    }
+
     fn is_half_full(&self) -> bool {
         self.lock().as_ref().is_some_and(|stream| self.bytes_max / 2 < stream.bytes.load(Ordering::Relaxed))
     }
@@ -197,6 +225,10 @@ impl Link {
         // Holders only replace or use the sender.
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn envelope(group: GroupId, synced_end: JournalPosition, messages: Vec<wire::Message>) -> wire::Envelope {
+    wire::Envelope { group: group.0, synced_end: Some(position_to_wire(synced_end)), messages }
 }
 
 /// The two ends of a stream: what the driver fills, and the frames that go out, the hello first.
@@ -216,7 +248,7 @@ fn new_stream(
         }
     });
     let first = wire::Frame { frame: Some(wire::frame::Frame::Hello(hello)) };
-    (OpenStream { queue, bytes }, tokio_stream::once(first).chain(frames))
+    (OpenStream { queue, bytes, announced: JournalPosition::default() }, tokio_stream::once(first).chain(frames))
 }
 
 /// Dials for ever, with pauses that grow while it fails.

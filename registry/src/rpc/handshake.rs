@@ -55,7 +55,7 @@ pub(crate) struct Handshake {
     agreed: watch::Sender<Option<Birth>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// Written and synced in this node's journal.
     birth: Option<Birth>,
@@ -63,6 +63,8 @@ struct State {
     met: BTreeMap<NodeId, Incarnation>,
     ledger: PeerLedger,
     lives: BTreeMap<NodeId, PeerLife>,
+    /// The reasons that were logged last.
+    refused: BTreeMap<NodeId, String>,
 }
 
 /// Why a hello was not welcome.
@@ -103,8 +105,7 @@ impl Handshake {
         birth: Option<Birth>,
         failure: Failure,
     ) -> Handshake {
-        let state =
-            State { birth: birth.clone(), met: BTreeMap::new(), ledger: PeerLedger::default(), lives: BTreeMap::new() };
+        let state = State { birth: birth.clone(), ..State::default() };
         let handshake = Handshake {
             me,
             members,
@@ -138,20 +139,22 @@ impl Handshake {
     pub fn on_hello(&self, hello: wire::Hello) -> Result<PeerLife, Refused> {
         let node = NodeId(hello.node_id);
         let result = self.judge(hello);
-        if let Err(Refused { refusal, reason }) = &result {
-            match refusal {
-                // Every node hears this a few times while its cluster is born.
-                wire::Refusal::NotBorn => (),
-                wire::Refusal::Unspecified
-                | wire::Refusal::Protocol
-                | wire::Refusal::NotMember
-                | wire::Refusal::WrongCluster
-                | wire::Refusal::Wiped
-                | wire::Refusal::RolledBack
-                | wire::Refusal::Config => warn!(peer = %node, reason, "peer refused"),
+        match &result {
+            Ok(_) => {
+                self.lock().refused.remove(&node);
             }
+            Err(Refused { reason, .. }) => self.log_refusal(node, reason),
         }
         result
+    }
+
+    /// Once for each reason: a refused peer comes back every second. All strangers count as one.
+    fn log_refusal(&self, node: NodeId, reason: &str) {
+        let key = if self.members.contains(&node) { node } else { NodeId(0) };
+        let before = self.lock().refused.insert(key, reason.to_owned());
+        if before.as_deref() != Some(reason) {
+            warn!(node = %self.me.node, peer = %node, reason, "peer refused");
+        }
     }
 
     /// A peer has answered this node's hello.

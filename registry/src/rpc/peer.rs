@@ -116,6 +116,9 @@ impl PeerService {
         if !self.node.handshake.on_envelope(life, position_from_wire(synced_end)) {
             return Err(format!("another process speaks for node {} now", life.node));
         }
+        if messages.is_empty() {
+            return Ok(());
+        }
         let group = GroupId(group);
         if group != GROUP {
             return Err(format!("replication group {group} is not known here"));

@@ -121,27 +121,30 @@ async fn a_rolled_back_disk_is_refused() {
     cluster.insert_all(500..510).await;
 }
 
-/// A running node's directory is copied, and the copy started elsewhere under the same id.
+/// A copy of a disk runs beside the original: two processes of one boot.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_disk_and_its_copy_one_is_refused() {
+async fn the_copy_of_a_running_disk_is_refused() {
     let mut cluster = Cluster::start(3).await;
     cluster.insert_all(0..10).await;
     let leader = cluster.leader().await;
     let original = follower(leader, &cluster);
+    cluster.stop_node(original).await;
     let copy = cluster.dir.path().join("copy");
     copy_dir(&cluster.data_dir(original), &copy);
+    cluster.start_node(original).await;
+    cluster.connected_to_all(original).await;
     cluster.insert_all(10..500).await;
-    cluster.all_applied().await;
     let mut config = cluster.config(original);
     config.data_dir = copy;
     (config.client_listen, config.peer_listen) = (any_port(), any_port());
     let clone = Server::start(config).await.unwrap();
     let error = soon("the refusal of the copy", clone.failed()).await;
     assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("copied or rolled back"), "{error}");
+    soon("the end of the copy", clone.shutdown()).await.unwrap_err();
     // The original goes on.
     cluster.insert_all(500..600).await;
     cluster.all_applied().await;
-    drop(clone);
     cluster.stop_all().await;
 }
 

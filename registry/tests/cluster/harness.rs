@@ -245,6 +245,16 @@ impl Cluster {
         }
     }
 
+    /// All its peers have met this life of a node.
+    pub async fn connected_to_all(&self, id: NodeId) {
+        soon("connections to all peers", async {
+            while !self.status(id).await.members.iter().all(|member| member.connected) {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        })
+        .await;
+    }
+
     /// All running nodes have applied what the leader has committed by now.
     pub async fn all_applied(&self) {
         let leader = self.leader().await;
