@@ -135,7 +135,7 @@ impl Story {
         let any = DATACENTERS[self.draw(2) as usize];
         let not_stopped = free[self.draw(free.len() as u64) as usize];
         let victims = match fault {
-            Fault::RegistryLeader => vec![self.leader()],
+            Fault::RegistryLeader => vec![format!("registry-{}", harness::await_leader(&self.system))],
             Fault::Joiner => vec![format!("{not_stopped}-joiner")],
             Fault::Dispatcher => vec![format!("{any}-dispatcher")],
             Fault::EventStore => vec![format!("{any}-event-store")],
@@ -144,18 +144,6 @@ impl Story {
         self.say(&format!("kill -9 {}", victims.join(", ")));
         victims.iter().for_each(|name| self.system.take(name).kill());
         victims
-    }
-
-    fn leader(&self) -> String {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let output = self.system.photon(&["admin status", "--json"]);
-            if let Some(leader) = leader_of(&output) {
-                return format!("registry-{leader}");
-            }
-            assert!(Instant::now() < end, "no leader: {}", String::from_utf8_lossy(&output.stdout));
-            thread::sleep(POLL);
-        }
     }
 
     fn stop_a_joiner(&mut self) {
@@ -169,7 +157,7 @@ impl Story {
     /// Wakes the stopped joiner up. On one seed in four an operator has named it dead before, and
     /// the repair has fenced it.
     fn resume_the_joiner(&mut self) {
-        let (datacenter, mut process, since) = self.stopped.take().expect("one is stopped");
+        let (datacenter, process, since) = self.stopped.take().expect("one is stopped");
         let name = format!("{datacenter}-joiner");
         thread::sleep(STOPPED_FOR.saturating_sub(since.elapsed()));
         if self.seed % 4 != 0 {
@@ -259,13 +247,6 @@ impl Story {
         assert!(found == expected, "seed {}: {} joined, {} expected", self.seed, found.len(), expected.len());
         self.say(&format!("all {} clicks are joined once", found.len()));
     }
-}
-
-/// The leader's node id, if a node that answers says it leads.
-fn leader_of(output: &std::process::Output) -> Option<u64> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let status: Value = serde_json::from_str(text.lines().last()?).ok()?;
-    status["leader"].as_u64()
 }
 
 /// Appends a staged log to the files that are read, cutting where it likes.

@@ -214,7 +214,7 @@ impl Demo {
             let report = verify::run_with_progress(&self.config, options).await?;
             let repaired = &report.repaired;
             say(&format!(
-                "verified: {} dead joiners fenced, {} lost claims deleted, {} clicks given back",
+                "verified and repaired: dead joiners fenced {}, lost claims deleted {}, clicks given back {}",
                 repaired.fenced, repaired.deleted, repaired.reinjected
             ));
             if !repaired.is_change() && report.ledger.pending == 0 {
@@ -252,7 +252,7 @@ fn print(dir: &Path, report: &Report, oracle: &Oracle) {
     println!("  joined lines       {dir}/data/{{east,west}}/output/{{live,sealed}}/*/*.jsonl");
     println!("  click logs         {dir}/input/logs/");
     println!("  config file        {dir}/photon.toml");
-    println!("  what each process said  {dir}/traces/");
+    println!("  what they said     {dir}/traces/");
 }
 
 fn check(report: &Report, oracle: &Oracle) -> anyhow::Result<Exit> {

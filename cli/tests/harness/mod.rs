@@ -262,6 +262,22 @@ impl System {
     }
 }
 
+/// The node that says it leads, as `photon admin status` shows it; waits until there is one. Other
+/// processes: there is no event to wait for.
+pub fn await_leader(system: &System) -> u64 {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let output = system.photon(&["admin status", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let status = text.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        if let Some(leader) = status.and_then(|status| status["leader"].as_u64()) {
+            return leader;
+        }
+        assert!(Instant::now() < end, "no leader: {text}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The body of an answer to a plain HTTP/1.0 GET.
 pub fn http_get(port: u16, path: &str) -> Option<String> {
     use std::io::Read;
