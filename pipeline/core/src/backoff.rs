@@ -26,6 +26,10 @@ impl Default for BackoffBounds {
     }
 }
 
+/// Waits that raise no level, in multiples of the shortest one.
+const STEADY_MIN: u32 = 4;
+const STEADY_MAX: u32 = 8;
+
 /// Where one repeated thing stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Backoff {
@@ -44,11 +48,11 @@ impl Backoff {
         self.last
     }
 
-    /// The wait before the next try when nothing failed, and it was only too early to ask: short,
-    /// and the level stays.
+    /// The wait before the next try when nothing failed, and it was only too early to ask: a few
+    /// times the shortest, and the level stays. Not the shortest: who was too early is seldom alone.
     pub fn steady(&self, bounds: BackoffBounds, prng: &mut Prng) -> Duration {
-        let min = bounds.min.min(bounds.max);
-        prng.duration(min, min.saturating_mul(2).min(bounds.max))
+        let at_most = |factor| bounds.min.saturating_mul(factor).min(bounds.max);
+        prng.duration(at_most(STEADY_MIN), at_most(STEADY_MAX))
     }
 }
 
@@ -85,7 +89,7 @@ mod tests {
         let before = backoff;
         for _ in 0..100 {
             let wait = backoff.steady(bounds, &mut prng);
-            assert!(bounds.min <= wait && wait <= bounds.min * 2);
+            assert!(bounds.min * STEADY_MIN <= wait && wait <= bounds.min * STEADY_MAX);
         }
         assert_eq!(backoff, before);
     }
@@ -95,6 +99,6 @@ mod tests {
         let bounds = BackoffBounds { min: Duration::from_secs(2), max: Duration::from_secs(1) };
         let (mut backoff, mut prng) = (Backoff::default(), Prng::new(3));
         assert!(backoff.raise(BackoffBounds { min: Duration::ZERO, max: Duration::ZERO }, &mut prng).is_zero());
-        assert!(backoff.steady(bounds, &mut prng) <= bounds.min);
+        assert!(backoff.steady(bounds, &mut prng) <= bounds.max);
     }
 }

@@ -102,7 +102,7 @@ pub(super) struct Engine {
     schedule: Schedule,
     look: Stage,
     join: Stage,
-    /// Records in front of the cursors, and payload bytes of those that are clicks.
+    /// Records in front of the cursors, and their bytes.
     window: usize,
     window_bytes: usize,
     /// Batches that the files are asked about.
@@ -310,10 +310,12 @@ impl Engine {
                 self.look.waiting.push_back(id);
             }
             RecordKind::DeadLetter { key, reason, raw } => {
+                let bytes = raw.len();
+                self.window_bytes += bytes;
                 let reason = format!("{}: {reason}", reason.code());
                 let name = self.sources[source.0].name.clone();
                 let record = EndRecord { source: name, offset, key, state: EndState::DeadLettered { raw }, reason };
-                self.orders.ends.push((Ending::Record(source, number), record));
+                self.orders.ends.push((Ending::Record { source, number, bytes }, record));
             }
         }
     }
@@ -477,7 +479,9 @@ impl Engine {
                     let end = end_from_saved(ended);
                     match ending {
                         Ending::Click(id) => self.finish(id, end),
-                        Ending::Record(source, number) => self.pass(source, number, Passed::Ended(end), 0),
+                        Ending::Record { source, number, bytes } => {
+                            self.pass(source, number, Passed::Ended(end), bytes)
+                        }
                     }
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a call is answered when all of its clicks are durable in the retry store.
 
-use std::sync::mpsc::TrySendError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use photon_format::config::{Config, Role};
@@ -10,10 +10,10 @@ use photon_format::retry::{DeletedAt, Origin, RetryRecord};
 use photon_proto::pipeline as wire;
 use photon_proto::pipeline::dispatcher_server::Dispatcher;
 use photon_types::{ClusterId, GroupId, Slot};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tonic::{Request, Response, Status};
 
-use super::state::{Files, Order};
+use super::state::{Files, Order, REINJECTIONS_MAX};
 use crate::chaos::Delays;
 use crate::convert::{self, CALL_ITEMS_MAX};
 
@@ -24,16 +24,18 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 const SOURCE_BYTES_MAX: usize = 2_048;
 
 pub(super) struct Service {
-    pub files: Files,
-    pub stream: String,
-    pub delays: Delays,
+    files: Files,
+    stream: String,
+    /// A permit goes with each order, and comes back when it has left the queue.
+    room: Arc<Semaphore>,
+    delays: Delays,
 }
 
 impl Service {
     pub fn new(config: &Config, files: Files, delays: Delays) -> Service {
         let (_, stream) = config.foreign();
         assert!(stream.role() == Role::Foreign);
-        Service { files, stream: stream.name.clone(), delays }
+        Service { files, stream: stream.name.clone(), room: Arc::new(Semaphore::new(REINJECTIONS_MAX)), delays }
     }
 
     fn check(&self, click: wire::ReinjectedClick) -> Result<RetryRecord, String> {
@@ -75,13 +77,12 @@ impl Dispatcher for Service {
         self.delays.wait().await;
         let records: Result<Vec<_>, _> = clicks.into_iter().map(|click| self.check(click)).collect();
         let records = records.map_err(Status::invalid_argument)?;
+        let Ok(room) = self.room.clone().try_acquire_owned() else {
+            return Err(Status::resource_exhausted("this dispatcher has no room: ask again later"));
+        };
         let (reply, durable) = oneshot::channel();
-        match self.files.try_order(Order::Reinject(records, reply)) {
-            Ok(()) => (),
-            Err(TrySendError::Full(_)) => {
-                return Err(Status::resource_exhausted("this dispatcher has no room: ask again later"));
-            }
-            Err(TrySendError::Disconnected(_)) => return Err(Status::unavailable("this dispatcher has ended")),
+        if self.files.order(Order::Reinject { records, reply, room }).is_err() {
+            return Err(Status::unavailable("this dispatcher has ended"));
         }
         match tokio::time::timeout(ANSWER_WAIT_MAX, durable).await {
             Ok(Ok(Ok(count))) => {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use photon_disk::lock::LockFile;
 use photon_format::cursor::{Cursor, Ended};
@@ -16,7 +16,7 @@ use photon_format::ends::{EndRecord, EndsWriter};
 use photon_format::retry::{Added, Known, RetryId, RetryLimits, RetryRecord, RetryStore};
 use photon_format::state::StateError;
 use photon_join::cursor::RecordNumber;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::warn;
 
 use super::ROLE;
@@ -27,8 +27,11 @@ use crate::error::PipelineError;
 /// Orders carried out with one sync, at most.
 const GROUP_ORDERS_MAX: usize = 256;
 
-/// Orders that wait beside those of records under way: saves, checks, re-injections.
-const OTHER_ORDERS_MAX: usize = 256;
+/// Re-injections that wait, at most: the door sees to it.
+pub(super) const REINJECTIONS_MAX: usize = 64;
+
+/// Orders that wait beside those of records under way: re-injections, and a save and a check.
+const OTHER_ORDERS_MAX: usize = REINJECTIONS_MAX + 16;
 
 /// The engine's name for a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +45,7 @@ pub(super) struct SourceNumber(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Click(ClickId),
-    Record(SourceNumber, RecordNumber),
+    Record { source: SourceNumber, number: RecordNumber, bytes: usize },
 }
 
 /// What the engine, or the door, wants of the files.
@@ -56,7 +59,11 @@ pub(super) enum Order {
     /// These clicks of the retry store have ended.
     Done(Vec<(RetryId, Ended)>),
     /// Take these clicks back, and answer how many are durable.
-    Reinject(Vec<RetryRecord>, oneshot::Sender<Result<usize, StateError>>),
+    Reinject {
+        records: Vec<RetryRecord>,
+        reply: oneshot::Sender<Result<usize, StateError>>,
+        room: OwnedSemaphorePermit,
+    },
     /// Save this cursor, which counts all orders before.
     Save(Cursor),
 }
@@ -93,15 +100,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Gives an order, without waiting. For the engine, whose orders always have room: it has no
-    /// more under way than the queue is long.
+    /// Gives an order, without waiting. There is always room: engine and door have no more under way
+    /// than the queue is long.
     pub fn order(&self, order: Order) -> Result<(), PipelineError> {
         self.orders.try_send(order).map_err(|_| PipelineError::Gone { role: ROLE, part: "the thread of its files" })
-    }
-
-    /// Gives an order if there is room.
-    pub fn try_order(&self, order: Order) -> Result<(), TrySendError<Order>> {
-        self.orders.try_send(order)
     }
 }
 
@@ -205,7 +207,11 @@ impl Thread {
                     self.retries.done(id, ended)?;
                 }
             }
-            Order::Reinject(records, reply) => self.reinject(&records, reply)?,
+            Order::Reinject { records, reply, room } => {
+                // It has left the queue.
+                drop(room);
+                self.reinject(&records, reply)?;
+            }
             Order::Save(cursor) => self.save(cursor)?,
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! place, cut and read by the same rules as the first time. A log that was cut or replaced gives an
 //! error, never another record.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use photon_format::config::{Config, InputIndex};
 use photon_format::extract::{Classified, Extractor};
 use photon_format::framing::{Document, Finish, Frame, Framer};
+use tracing::warn;
 
 use super::index::{Place, SourceNumber};
 
@@ -45,6 +46,8 @@ pub(super) enum LogError {
 struct Files {
     paths: HashMap<SourceNumber, (PathBuf, InputIndex)>,
     open: HashMap<SourceNumber, Arc<File>>,
+    /// Sources of which a record could not be read, since one could.
+    faulty: HashSet<SourceNumber>,
 }
 
 /// Reads records again. Blocks.
@@ -66,8 +69,22 @@ impl LogReader {
         self.files.lock().expect("nobody panics while holding it").paths.insert(source, (path, input));
     }
 
-    /// The payload of a record.
+    /// The payload of a record. The first fault of a source is told to people.
     pub fn read(&self, wanted: &Wanted) -> Result<Bytes, LogError> {
+        let result = self.try_read(wanted);
+        let mut files = self.files.lock().expect("nobody panics while holding it");
+        match &result {
+            Ok(_) => drop(files.faulty.remove(&wanted.source)),
+            Err(error) => {
+                if files.faulty.insert(wanted.source) {
+                    warn!(source = %wanted.name, %error, "a record can not be read again; clicks that name it wait");
+                }
+            }
+        }
+        result
+    }
+
+    fn try_read(&self, wanted: &Wanted) -> Result<Bytes, LogError> {
         let (path, input, file) = self.open(wanted)?;
         let Place { source: _, offset, bytes } = wanted.place;
         let mut record = vec![0; bytes as usize];
@@ -137,5 +154,95 @@ impl LogReader {
 
     fn close(&self, source: SourceNumber) {
         self.files.lock().expect("nobody panics while holding it").open.remove(&source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const CONFIG: &str = r#"
+[cluster]
+name = "test"
+[[registry.node]]
+id = 1
+[[join.input]]
+name = "shop"
+path = "shop"
+framing = "es-bulk"
+[[join.stream]]
+name = "queries"
+role = "primary"
+input = "shop"
+select = { "@index" = "queries" }
+id = "q"
+[[join.stream]]
+name = "clicks"
+role = "foreign"
+input = "shop"
+select = { "@index" = "clicks" }
+id = "@id"
+reference = "q"
+time = { field = "t", forms = ["epoch-ms"] }
+[[datacenter]]
+name = "east"
+"#;
+
+    fn pair(index: &str, document: &str) -> String {
+        format!("{{\"index\":{{\"_index\":\"{index}\",\"_id\":\"1\"}}}}\n{document}\n")
+    }
+
+    fn wanted(id: &'static str, offset: usize, bytes: usize) -> Wanted {
+        let place = Place { source: SourceNumber(0), offset: offset as u64, bytes: u32::try_from(bytes).unwrap() };
+        Wanted { id: Bytes::from_static(id.as_bytes()), source: SourceNumber(0), name: "shop/a".into(), place }
+    }
+
+    fn reader(path: &Path) -> LogReader {
+        let config = Config::parse(CONFIG, Path::new("test.toml")).unwrap();
+        let reader = LogReader::new(Arc::new(config));
+        reader.register(SourceNumber(0), path.to_owned(), InputIndex(0));
+        reader
+    }
+
+    #[test]
+    fn a_record_is_read_again_byte_for_byte_also_without_its_line_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let (first, last) = (pair("queries", "{\"q\" : \"one\"}\r"), pair("queries", "{\"q\":\"two\"}"));
+        std::fs::write(&path, format!("{first}{}", last.trim_end())).unwrap();
+        let reader = reader(&path);
+        let payload = reader.read(&wanted("one", 0, first.len())).unwrap();
+        assert_eq!(payload, "{\"q\" : \"one\"}");
+        let payload = reader.read(&wanted("two", first.len(), last.len() - 1)).unwrap();
+        assert_eq!(payload, "{\"q\":\"two\"}");
+    }
+
+    #[test]
+    fn a_log_that_was_cut_or_replaced_never_gives_another_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let record = pair("queries", "{\"q\":\"one\"}");
+        let others = [
+            pair("queries", "{\"q\":\"two\"}"),
+            // A click is no query.
+            pair("clickss", "{\"q\":\"one\"}"),
+            "x".repeat(record.len()),
+        ];
+        for other in others {
+            std::fs::write(&path, &record).unwrap();
+            let reader = reader(&path);
+            let wanted = wanted("one", 0, record.len());
+            assert!(reader.read(&wanted).is_ok());
+            std::fs::write(&path, &other).unwrap();
+            assert!(matches!(reader.read(&wanted), Err(LogError::Changed { .. })), "{other}");
+            std::fs::write(&path, &record[..10]).unwrap();
+            assert!(matches!(reader.read(&wanted), Err(LogError::Io { .. })));
+            std::fs::remove_file(&path).unwrap();
+            assert!(matches!(reader.read(&wanted), Err(LogError::Io { .. })));
+        }
+        let unknown = Wanted { source: SourceNumber(9), ..wanted("one", 0, 10) };
+        assert!(matches!(reader(&path).read(&unknown), Err(LogError::Unknown)));
     }
 }

@@ -14,7 +14,6 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use tracing::warn;
 
 use super::log::{LogReader, Wanted};
 use super::shared::{Progress, Seen, Shared};
@@ -193,11 +192,7 @@ impl Call {
                     let (source, offset) = (wanted.name.to_string(), wanted.place.offset);
                     wire::get_result::Result::Found(wire::PrimaryEvent { source, offset, payload })
                 }
-                Err(error) => {
-                    let reason = error.to_string();
-                    warn!(source = %wanted.name, offset = wanted.place.offset, reason, "a record can not be read again");
-                    wire::get_result::Result::Behind(wire::Behind { reason })
-                }
+                Err(error) => wire::get_result::Result::Behind(wire::Behind { reason: error.to_string() }),
             };
             self.pages.put(index, result).await?;
         }
