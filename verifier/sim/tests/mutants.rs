@@ -1,0 +1,1 @@
+//! Each mutant is caught within a stated number of seeds.
