@@ -219,20 +219,27 @@ fn documents_link_to_what_is_there() {
     none("dead links", found);
 }
 
+/// Where a key stands for the first time in its kind of table; a comment above several keys is for
+/// all of them.
 #[test]
 fn every_key_of_an_example_has_a_comment() {
     let mut found = Vec::new();
     for (name, text) in files("toml").into_iter().filter(|(name, _)| name.starts_with("deploy/examples/")) {
-        let mut commented = false;
+        let (mut table, mut commented, mut explained) = (String::new(), false, BTreeSet::new());
         for (number, line) in text.lines().map(str::trim).enumerate() {
             match line.bytes().next() {
                 None => commented = false,
                 Some(b'#') => commented = true,
-                Some(b'[') | Some(b']') | Some(b'}') => (),
-                Some(_) if commented || line.contains('#') || !line.contains('=') => (),
-                Some(_) => found.push(format!("{name}:{}: {line}", number + 1)),
+                Some(b'[') => line.clone_into(&mut table),
+                Some(_) => {
+                    let key = line.split('=').next().unwrap().trim();
+                    if explained.insert((table.clone(), key.to_owned())) && !commented {
+                        found.push(format!("{name}:{}: {line}", number + 1));
+                    }
+                }
             }
         }
+        assert!(!explained.is_empty(), "{name} has no keys: the check is broken");
     }
     none("keys without a comment", found);
 }

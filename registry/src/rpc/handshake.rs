@@ -7,7 +7,7 @@
 //! Birth needs no operator: each node makes its incarnation, and when all members have met, they
 //! write the same record. Not here: writing it (`server`), the streams (`lanes::peers`, `rpc::peer`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,6 +65,8 @@ struct State {
     lives: BTreeMap<NodeId, PeerLife>,
     /// The reasons that were logged last.
     refused: BTreeMap<NodeId, String>,
+    /// Members at whose configured addresses another cluster answered last.
+    foreign: BTreeSet<NodeId>,
 }
 
 /// Why a hello was not welcome.
@@ -166,10 +168,17 @@ impl Handshake {
                     let reason = format!("node {found} answers at its address");
                     return Err(HandshakeError::PeerRefused { peer, reason });
                 }
-                self.judge(hello).map_err(|refused| HandshakeError::PeerRefused { peer, reason: refused.reason })
+                let result = self.judge(hello);
+                match &result {
+                    Ok(_) => drop(self.lock().foreign.remove(&peer)),
+                    Err(Refused { refusal, reason }) => self.on_foreign_answer(peer, *refusal, reason),
+                }
+                result.map_err(|refused| HandshakeError::PeerRefused { peer, reason: refused.reason })
             }
             Some(wire::hello_reply::Reply::Refused(wire::Refused { refusal, reason })) => {
+                let refusal = wire::Refusal::try_from(refusal).unwrap_or(wire::Refusal::Unspecified);
                 self.on_refused(peer, refusal, &reason);
+                self.on_foreign_answer(peer, refusal, &reason);
                 Err(HandshakeError::RefusedByPeer { peer, reason })
             }
             None => Err(HandshakeError::unreachable(peer, "an empty answer to the hello")),
@@ -177,20 +186,37 @@ impl Handshake {
     }
 
     /// This node's disk can never be a voter again when a peer says that it is not the disk it was.
-    fn on_refused(&self, peer: NodeId, refusal: i32, reason: &str) {
-        match wire::Refusal::try_from(refusal) {
-            Ok(wire::Refusal::Wiped | wire::Refusal::RolledBack) => {
+    fn on_refused(&self, peer: NodeId, refusal: wire::Refusal, reason: &str) {
+        match refusal {
+            wire::Refusal::Wiped | wire::Refusal::RolledBack => {
                 self.refuse_own_disk(format!("node {peer} says: {reason}"));
             }
-            Ok(
-                wire::Refusal::Unspecified
-                | wire::Refusal::Protocol
-                | wire::Refusal::NotMember
-                | wire::Refusal::WrongCluster
-                | wire::Refusal::Config
-                | wire::Refusal::NotBorn,
-            )
-            | Err(_) => (),
+            wire::Refusal::Unspecified
+            | wire::Refusal::Protocol
+            | wire::Refusal::NotMember
+            | wire::Refusal::WrongCluster
+            | wire::Refusal::Config
+            | wire::Refusal::NotBorn => (),
+        }
+    }
+
+    /// With too few members of its own cluster at the configured addresses a node can never serve:
+    /// its data directory or its configuration is the wrong one. Only what answers at *our*
+    /// addresses counts: whoever calls here by mistake can not end this node.
+    fn on_foreign_answer(&self, peer: NodeId, refusal: wire::Refusal, reason: &str) {
+        if refusal != wire::Refusal::WrongCluster {
+            return;
+        }
+        let mut state = self.lock();
+        state.foreign.insert(peer);
+        let left = self.members.len() - state.foreign.len();
+        drop(state);
+        if left < self.members.len() / 2 + 1 {
+            self.refuse_own_disk(format!(
+                "{reason}; only {left} of {} members can belong to this node's cluster: the data directory or the \
+                 peers' addresses are another cluster's",
+                self.members.len()
+            ));
         }
     }
 
