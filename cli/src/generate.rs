@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use photon_core::Prng;
+use photon_types::Prng;
 use serde::Serialize;
 
 use crate::exit::{self, Exit};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use harness::output::{self, Bulk};
 use harness::{PATIENCE, Process, System, last_json, photon, run};
-use photon_core::Prng;
+use photon_types::Prng;
 use serde_json::Value;
 
 const DATACENTERS: [&str; 2] = ["east", "west"];
@@ -160,7 +160,7 @@ impl Story {
         let (datacenter, process, since) = self.stopped.take().expect("one is stopped");
         let name = format!("{datacenter}-joiner");
         thread::sleep(STOPPED_FOR.saturating_sub(since.elapsed()));
-        if self.seed % 4 != 0 {
+        if !self.seed.is_multiple_of(4) {
             process.cont();
             self.say(&format!("SIGCONT {name}"));
             self.system.processes.insert(name, process);

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use photon_core::machine::RowLayout;
-use photon_core::{Monotonic, Now, Prng, Replica};
+use photon_core::{Monotonic, Now, Replica};
+use photon_types::Prng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::prng::Prng;
+use photon_types::Prng;
 
 /// The bounds of all waits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -24,8 +24,8 @@ use photon_types::{EventKey, Holder, Incarnation, Timestamp, Token};
 
 use crate::backoff::{Backoff, BackoffBounds};
 use crate::missing::Position;
-use crate::prng::Prng;
 use crate::time::Monotonic;
+use photon_types::Prng;
 
 /// Most waiters of one attempt; more are told to come again.
 pub const ATTEMPT_WAITERS_MAX: usize = 64;

@@ -6,7 +6,6 @@
 //!
 //! Not here: payload bytes, messages, threads. `photon-pipeline` carries out what is decided here.
 
-mod prng;
 mod time;
 
 pub mod backoff;
@@ -17,5 +16,4 @@ pub mod missing;
 pub mod pace;
 pub mod retry;
 
-pub use prng::Prng;
 pub use time::Monotonic;

@@ -12,8 +12,8 @@ use photon_types::Timestamp;
 
 use crate::backoff::{Backoff, BackoffBounds};
 use crate::missing::{JoinWindow, Judgement, Misses, Position};
-use crate::prng::Prng;
 use crate::time::Monotonic;
+use photon_types::Prng;
 
 /// A click's number in the durable store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

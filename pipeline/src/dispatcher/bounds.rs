@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use photon_format::config::Config;
+use photon_join::Monotonic;
 use photon_join::backoff::{Backoff, BackoffBounds};
 use photon_join::missing::JoinWindow;
-use photon_join::{Monotonic, Prng};
+use photon_types::Prng;
 
 use super::state::ClickId;
 

@@ -9,6 +9,7 @@
 
 mod id;
 mod key;
+mod prng;
 mod token;
 
 mod codec;
@@ -23,4 +24,5 @@ pub use command::{
 pub use id::{ClusterId, GroupId, Incarnation, NodeId, ParseHexError, Slot};
 pub use key::{EVENT_ID_BYTES_MAX, EventId, EventKey, KeyError, TIMESTAMP_END, Timestamp};
 pub use outcome::{Holder, Outcome, Outcomes, decode_outcomes, encode_outcomes};
+pub use prng::{Delays, Prng};
 pub use token::Token;

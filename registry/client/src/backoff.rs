@@ -3,20 +3,21 @@
 
 use std::time::Duration;
 
+use photon_types::Prng;
+
 #[derive(Debug)]
 pub(crate) struct Backoff {
     min: Duration,
     max: Duration,
     /// Failures since the last success.
     failures: u32,
-    /// State of a splitmix64 generator.
-    state: u64,
+    prng: Prng,
 }
 
 impl Backoff {
     pub fn new(min: Duration, max: Duration, seed: u64) -> Backoff {
         assert!(min <= max);
-        Backoff { min, max, failures: 0, state: seed }
+        Backoff { min, max, failures: 0, prng: Prng::new(seed) }
     }
 
     pub fn succeeded(&mut self) {
@@ -36,16 +37,8 @@ impl Backoff {
     /// Half to all of `full`.
     pub fn jitter(&mut self, full: Duration) -> Duration {
         let half = full / 2;
-        let parts = u32::try_from(self.random() >> 48).expect("16 bits");
+        let parts = u32::try_from(self.prng.next_u64() >> 48).expect("16 bits");
         half + half.mul_f64(f64::from(parts) / f64::from(u16::MAX))
-    }
-
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

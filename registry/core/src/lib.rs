@@ -22,17 +22,18 @@ pub mod machine;
 
 mod config;
 mod mutant;
-mod prng;
 
 pub use config::{Config, ConfigError, Limits, MEMBERS_MAX, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, Timings};
 pub use effect::{Effect, IoSeq, Record, Reply};
 pub use event::{Event, Monotonic, Now, ReadId, RequestId};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
+// For the simulator.
+pub use photon_types::Prng;
+
 pub use paxos::ballot::Ballot;
 pub use paxos::message::{
     Accept, Accepted, Chosen, Entry, FetchChosen, Heartbeat, Message, Nack, Prepare, Promise, Value,
 };
-pub use prng::Prng;
 pub use replica::Replica;
 pub use status::{Counters, RoleName, Status};

@@ -23,8 +23,8 @@ use crate::paxos::message::Message;
 use crate::paxos::quorum::Quorum;
 use crate::paxos::role::Role;
 use crate::pending::Pending;
-use crate::prng::Prng;
 use crate::status::{Counters, RoleName, Status};
+use photon_types::Prng;
 
 /// One replica of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

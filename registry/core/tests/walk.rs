@@ -15,7 +15,7 @@ mod world;
 
 #[cfg(feature = "mutants")]
 use photon_core::Mutant;
-use photon_core::Prng;
+use photon_types::Prng;
 use world::World;
 
 const SEEDS: u64 = 150;

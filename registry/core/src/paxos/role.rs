@@ -14,8 +14,8 @@ use super::message::{Entry, Value};
 use crate::config::{Config, Limits};
 use crate::effect::{Effect, IoSeq};
 use crate::event::{Monotonic, Now};
-use crate::prng::Prng;
 use crate::replica::Replica;
+use photon_types::Prng;
 
 /// What a replica is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
