@@ -111,23 +111,19 @@ pub fn of_client(error: &photon_client::ClientError) -> Exit {
 /// The code for a role of the pipeline that could not start or go on.
 pub fn of_pipeline(error: &photon_pipeline::PipelineError) -> Exit {
     use photon_disk::DiskError;
-    use photon_format::state::StateError;
     use photon_pipeline::PipelineError;
     match error {
         error if error.is_fenced() => Exit::Fenced,
         PipelineError::Shared(error) => of_pipeline(error),
         PipelineError::Config(_) | PipelineError::Endpoint { .. } => Exit::Usage,
+        PipelineError::State(error) => of_state(error),
         PipelineError::Disk(DiskError::Busy { .. }) => Exit::DataDirectory,
-        PipelineError::Disk(DiskError::Damage { .. } | DiskError::Format { .. })
-        | PipelineError::State(StateError::Disk(DiskError::Damage { .. } | DiskError::Format { .. }))
-        | PipelineError::State(StateError::Record { .. }) => Exit::Damage,
-        PipelineError::State(StateError::Disk(DiskError::Busy { .. })) => Exit::DataDirectory,
+        PipelineError::Disk(DiskError::Damage { .. } | DiskError::Format { .. }) => Exit::Damage,
         PipelineError::Listen { .. }
         | PipelineError::Serve { .. }
         | PipelineError::Output(_)
         | PipelineError::NotSealed { .. }
         | PipelineError::Disk(_)
-        | PipelineError::State(_)
         | PipelineError::Source(_)
         | PipelineError::SourceChanged { .. }
         | PipelineError::Random { .. }
@@ -149,4 +145,17 @@ pub fn of_code(code: u8) -> Exit {
         Exit::DataDirectory,
     ];
     ALL.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Failure)
+}
+
+/// The code for a dispatcher's file that could not be read or written.
+pub fn of_state(error: &photon_format::state::StateError) -> Exit {
+    use photon_disk::DiskError;
+    use photon_format::state::StateError;
+    match error {
+        StateError::Record { .. } | StateError::Disk(DiskError::Damage { .. } | DiskError::Format { .. }) => {
+            Exit::Damage
+        }
+        StateError::Disk(DiskError::Busy { .. }) => Exit::DataDirectory,
+        StateError::Disk(_) | StateError::Full { .. } | StateError::NotPending { .. } => Exit::Failure,
+    }
 }

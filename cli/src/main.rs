@@ -9,6 +9,7 @@ mod demo;
 mod dev;
 mod exit;
 mod generate;
+mod inspect;
 mod local;
 mod processes;
 mod roles;
@@ -70,6 +71,9 @@ enum Command {
     /// Compare the output with the input and the registry, and repair what a crash lost.
     #[command(after_help = exit::HELP)]
     Verify(verify::VerifyArgs),
+    /// Show a dispatcher's files: ends with dead letters, clicks that wait, cursor.
+    #[command(after_help = exit::HELP)]
+    Inspect(inspect::InspectArgs),
     /// Ask a running registry.
     #[command(after_help = exit::HELP)]
     Admin(admin::AdminArgs),
@@ -105,6 +109,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Joiner(args) => roles::joiner(&args),
         Command::Dispatcher(args) => roles::dispatcher(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Admin(args) => roles::runtime()?.block_on(admin::run(args)),
         Command::Bench(args) => roles::runtime()?.block_on(bench::run(args)),
         Command::Generate(args) => generate::run(&args),

@@ -107,6 +107,21 @@ fn malformed_records_are_dead_letters_and_lose_nothing() {
     assert_eq!(ledger["lost"], 0, "{ledger}");
     // The id, the time, the document, what is left of its line, and the line that is no action.
     assert_eq!(ledger["unkeyed"], 5, "{ledger}");
+
+    // Each can be looked at, with its place, the reason and its bytes.
+    let config =
+        changed(dir.path(), "data-dir = \"photon-data\"", &format!("data-dir = {:?}", dir.path().join("data")));
+    let output = run(photon().args(["inspect", "ends", "--datacenter", "east", "--config"]).arg(&config));
+    check(&output, 0, &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ends: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(ends.len(), 5, "{text}");
+    for end in &ends {
+        assert_eq!(end["state"], "dead-lettered", "{end}");
+        assert_ne!(end["reason"], "", "{end}");
+        let (offset, raw) = (end["offset"].as_u64().unwrap() as usize, end["raw"].as_str().unwrap());
+        assert!(records[offset..].starts_with(raw.trim_end()), "{end}");
+    }
 }
 
 #[test]

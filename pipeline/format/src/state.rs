@@ -6,7 +6,6 @@ use photon_disk::DiskError;
 
 /// Why a file of a dispatcher can not be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StateError {
     /// It can not be read or written, is damaged, or is of another version.
     #[error(transparent)]

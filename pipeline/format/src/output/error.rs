@@ -10,7 +10,6 @@ use photon_disk::DiskError;
 
 /// Why an operation on the joined log failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum OutputError {
     /// A file or directory could not be read or written.
     #[error(transparent)]
