@@ -12,13 +12,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use photon_format::config::Config;
+use photon_format::output::list_incarnations;
 use photon_format::source::SourceList;
 use photon_verifier::{Endpoints, Options as VerifyOptions, Report};
 
 use crate::exit::{self, Exit};
-use crate::local::{LocalSystem, Options};
+use crate::local::{LocalSystem, Options, Pipeline};
 use crate::roles::{asked_to_end, load, runtime};
 use crate::start_block::StartBlock;
+
+/// Runs of the verifier that repair, at most.
+const REPAIRS_MAX: usize = 5;
 
 /// Options of `photon dev`.
 #[derive(Args, Clone, Debug)]
@@ -77,10 +81,11 @@ pub fn run(args: &DevArgs) -> anyhow::Result<Exit> {
 async fn run_config(config: Arc<Config>, args: &DevArgs) -> anyhow::Result<Exit> {
     let sources = if args.once { Some(list_sources(&config)?) } else { None };
     let options = Options { free_ports: args.once, sources: sources.clone(), chaos_delays: args.chaos_delays };
+    let may_repair = has_earlier_outputs(&config)?;
     let system = LocalSystem::start(config, options).await?;
     print_start_block(&system, sources.as_ref());
     match sources {
-        Some(sources) => once(system, sources, args.format).await,
+        Some(sources) => once(system, sources, may_repair, args.format).await,
         None => follow(system).await,
     }
 }
@@ -111,11 +116,29 @@ fn print_start_block(system: &LocalSystem, sources: Option<&SourceList>) {
     block.print();
 }
 
-async fn once(mut system: LocalSystem, sources: SourceList, format: LedgerFormat) -> anyhow::Result<Exit> {
+/// Joiners ran here before; if they were killed, their outputs are not sealed.
+fn has_earlier_outputs(config: &Config) -> anyhow::Result<bool> {
+    for datacenter in &config.datacenters {
+        if !list_incarnations(&config.output_dir(&datacenter.name))?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn once(
+    mut system: LocalSystem,
+    sources: SourceList,
+    may_repair: bool,
+    format: LedgerFormat,
+) -> anyhow::Result<Exit> {
     {
-        let drained = drain(&system);
+        let drained = async {
+            drain(&system).await;
+            if may_repair { repair(&system, &sources).await } else { Ok(()) }
+        };
         tokio::select! {
-            () = drained => (),
+            repaired = drained => repaired?,
             error = system.failed() => return Err(error),
             asked = asked_to_end() => {
                 return Err(exit::error(Exit::Failure, format!("{} before the input was joined", asked?)));
@@ -149,6 +172,23 @@ async fn drain(system: &LocalSystem) {
         () = show => (),
     }
     bar.finish_and_clear();
+}
+
+/// Repairs what a killed run has lost, while there are dispatchers to take it back.
+async fn repair(system: &LocalSystem, sources: &SourceList) -> anyhow::Result<()> {
+    for _ in 0..REPAIRS_MAX {
+        let dispatcher = |pipeline: &Pipeline| (pipeline.datacenter.clone(), pipeline.dispatcher.address.to_string());
+        let dispatchers = system.pipelines.iter().map(dispatcher).collect();
+        let endpoints = Endpoints { registry: system.registry.clone(), dispatchers };
+        let options = VerifyOptions { repair: true, sources: Some(sources.clone()), ..VerifyOptions::look(endpoints) };
+        let report = crate::verify::run_with_progress(&system.config, options).await?;
+        if !report.repaired.is_change() {
+            return Ok(());
+        }
+        drain(system).await;
+    }
+    // What is left shows in the ledger.
+    Ok(())
 }
 
 async fn verify(system: &LocalSystem, sources: SourceList) -> anyhow::Result<Report> {

@@ -6,7 +6,8 @@ mod harness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Instant;
 
 use harness::output::{self, Bulk};
 use harness::{last_json, photon, root, run, shared_data};
@@ -116,4 +117,30 @@ fn a_second_run_changes_nothing() {
     }
     let lines = output::joined(&data, &DATACENTERS);
     assert_eq!(lines.len() as u64, oracle["joined"].as_u64().unwrap());
+}
+
+#[test]
+fn what_a_killed_run_has_lost_the_next_one_repairs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, oracle) = generate(&dir.path().join("input"), 30_000, 6);
+    let data = dir.path().join("data");
+    let mut command = photon();
+    command.args(["dev", "--once", "--format", "json", "--config"]).arg(root().join("deploy/examples/ubi.toml"));
+    command.arg("--input").arg(&logs).arg("--data-dir").arg(&data).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut killed = command.spawn().unwrap();
+    // Killed as soon as a line is joined somewhere, so that both outputs are open and work is under way.
+    let has_lines = || output::open_bytes(&data, &DATACENTERS) > 0;
+    let end = Instant::now() + harness::PATIENCE;
+    while !has_lines() {
+        assert!(Instant::now() < end && killed.try_wait().unwrap().is_none(), "nothing was joined");
+        std::thread::yield_now();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+
+    let output = dev_once(&logs, &data, None);
+    let count = |name: &str| oracle[name].as_u64().unwrap();
+    check_ledger(&output, &[("joined", count("joined")), ("pending", 0), ("lost", 0), ("held", 0), ("duplicates", 0)]);
+    let lines = output::joined(&data, &DATACENTERS);
+    assert_eq!(lines.len() as u64, count("joined"));
 }

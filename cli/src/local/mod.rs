@@ -66,6 +66,8 @@ pub struct LocalSystem {
 
 /// What runs of one datacenter.
 pub struct Pipeline {
+    /// The datacenter's name.
+    pub datacenter: String,
     /// Its dispatcher.
     pub dispatcher: RunningDispatcher,
     /// Its joiner.
@@ -87,7 +89,7 @@ impl LocalSystem {
         }
         for (datacenter, store, joiner) in prepared {
             let dispatcher = system.start_dispatching(&datacenter, &joiner, &options).await?;
-            system.pipelines.push(Pipeline { dispatcher, joiner, store });
+            system.pipelines.push(Pipeline { datacenter: datacenter.name, dispatcher, joiner, store });
         }
         Ok(system)
     }
@@ -171,7 +173,7 @@ impl LocalSystem {
     /// Stops the pipelines; the registry still answers.
     pub async fn stop_pipelines(&mut self) -> anyhow::Result<()> {
         let (mut dispatchers, mut joiners, mut stores) = (Vec::new(), Vec::new(), Vec::new());
-        for Pipeline { dispatcher, joiner, store } in self.pipelines.drain(..) {
+        for Pipeline { datacenter: _, dispatcher, joiner, store } in self.pipelines.drain(..) {
             dispatchers.push(dispatcher);
             joiners.push(joiner);
             stores.push(store);

@@ -58,14 +58,25 @@ fn parse(line: &str, segment: &Path) -> Joined {
     Joined { timestamp, id, primary_at, click: click.get().to_owned(), query: query.get().to_owned() }
 }
 
+/// How many bytes lie in segments that are still written.
+pub fn open_bytes(data_dir: &Path, datacenters: &[&str]) -> u64 {
+    let outputs = datacenters.iter().map(|datacenter| data_dir.join(datacenter).join("output/live"));
+    let files = outputs.flat_map(|live| files_of(&live, "open"));
+    files.map(|file| fs::metadata(file).map_or(0, |found| found.len())).sum()
+}
+
 /// The finished segments of all incarnations in a directory.
 fn segments(dir: &Path) -> Vec<PathBuf> {
+    files_of(dir, "jsonl")
+}
+
+fn files_of(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let list = |dir: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(dir).map(|entries| entries.map(|entry| entry.unwrap().path()).collect());
+        let entries = fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
         entries.unwrap_or_default()
     };
     let mut found: Vec<_> = list(dir).iter().flat_map(|incarnation| list(incarnation)).collect();
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    found.retain(|path| path.extension().is_some_and(|found| found == extension));
     found.sort();
     found
 }
