@@ -19,6 +19,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::Exit;
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         eprintln!("error: {message}");
         return Exit::Usage.into();
     }
+    raise_open_files();
     match run(cli.command) {
         Ok(exit) => exit.into(),
         Err(error) => {
@@ -113,6 +115,19 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Admin(args) => roles::runtime()?.block_on(admin::run(args)),
         Command::Bench(args) => roles::runtime()?.block_on(bench::run(args)),
         Command::Generate(args) => generate::run(&args),
+    }
+}
+
+/// As many open files as the system allows: a log of thousands of files, a table and a thousand
+/// connections need more than the usual 1,024. Where it does not allow more, things go on with what
+/// there is.
+fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || limit.maximum.is_none() {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files could not be raised");
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub enum CodecError {
     Key(KeyError),
     /// A text that is not UTF-8.
     Text,
+    /// A statement of key rules among other commands.
+    KeyRules,
 }
 
 impl fmt::Display for CodecError {
@@ -57,6 +59,7 @@ impl fmt::Display for CodecError {
             CodecError::Count { stated, found } => write!(f, "{stated} commands stated, {found} found"),
             CodecError::Key(error) => error.fmt(f),
             CodecError::Text => f.write_str("a text is not UTF-8"),
+            CodecError::KeyRules => f.write_str("key rules are stated by a call of their own"),
         }
     }
 }

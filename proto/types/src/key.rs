@@ -51,10 +51,16 @@ impl EventId {
     /// # Errors
     /// [`KeyError::IdLength`] when there are none, or more than [`EVENT_ID_BYTES_MAX`].
     pub fn new(bytes: &[u8]) -> Result<EventId, KeyError> {
+        EventId::check(bytes)?;
+        Ok(EventId(bytes.into()))
+    }
+
+    /// Whether bytes make an id.
+    pub(crate) fn check(bytes: &[u8]) -> Result<(), KeyError> {
         if bytes.is_empty() || EVENT_ID_BYTES_MAX < bytes.len() {
             return Err(KeyError::IdLength { bytes: bytes.len() });
         }
-        Ok(EventId(bytes.into()))
+        Ok(())
     }
 
     /// The bytes.

@@ -29,19 +29,19 @@ async fn bad_chunks_are_refused_with_a_reason() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().contains(part), "{status}");
     }
-    // What the door can not read in a body, the machine answers; nothing else suffers.
+    // What nobody can read never gets a slot, nor do key rules among other commands: four thousand
+    // of them would be answered with four thousand copies of the cluster's.
     let Chunk { count, bytes } = Chunk::of(&[insert(5, 5)]);
-    let poisoned = wire::SubmitRequest {
+    let unreadable = wire::SubmitRequest {
         count: u32::try_from(count).unwrap() + 1,
-        commands: [vec![1, 99, 0, 1, 0], bytes].concat().into(),
+        commands: [vec![1, 99, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0], bytes].concat().into(),
         ..good
     };
-    match client.submit(poisoned).await.unwrap().into_inner().reply.unwrap() {
-        Reply::Done(done) => {
-            let outcomes = photon_types::decode_outcomes(&done.outcomes).unwrap();
-            assert_eq!(outcomes, [photon_types::Outcome::Invalid, photon_types::Outcome::Inserted]);
-        }
-        other => panic!("{other:?}"),
+    let rules = submit_request(&[Command::StateKeyRules { text: "other".into() }], RULES);
+    for (request, part) in [(unreadable, "kind 99 is not known"), (rules, "a call of their own")] {
+        let status = client.submit(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        assert!(status.message().contains(part), "{status}");
     }
     cluster.stop_all().await;
 }
