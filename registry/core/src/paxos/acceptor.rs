@@ -107,6 +107,11 @@ impl Replica {
 
     pub(crate) fn on_accept(&mut self, from: NodeId, message: Accept, out: &mut Vec<Effect>) {
         self.see_round(message.ballot);
+        // The leader that is followed already: what it says is chosen makes room for what it
+        // proposes. Else, with no more room than its window, each slot would wait to be sent again.
+        if message.ballot.node == from && message.ballot == self.promised {
+            self.on_claim(from, message.ballot, message.commit_end);
+        }
         match self.admit_accept(from, &message) {
             Admission::Ignore => self.counters.ignored_messages += 1,
             Admission::Refuse => self.send_nack(from, message.ballot, out),
