@@ -33,6 +33,8 @@ pub struct Parameters {
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkRates {
     pub delay: Span,
+    /// How many times slower each link is; by sender, then receiver. Both directions differ.
+    pub slowness: Vec<u32>,
     /// Some messages take much longer: how many, and how much.
     pub late: Chance,
     pub late_by: Span,
@@ -89,6 +91,8 @@ pub(crate) struct Spite {
     pub send: Chance,
     /// `Prepare`, `Promise` or `Accepted`: what waits for the disk.
     pub gated: Chance,
+    /// One of these and a `Persist`: the moment at which a gate that leaks does harm.
+    pub both: Chance,
 }
 
 /// Trouble that comes and goes.
@@ -123,7 +127,7 @@ impl Parameters {
         Parameters {
             nodes,
             limits: draw_limits(&mut dice),
-            network: draw_network(&mut dice, unit),
+            network: draw_network(&mut dice, unit, nodes),
             disk: draw_disk(&mut dice, unit, nodes),
             machine: draw_machine(&mut dice, unit),
             crash: draw_crashes(&mut dice, unit),
@@ -182,7 +186,7 @@ fn draw_timings(dice: &mut Dice) -> Timings {
 
 fn draw_limits(dice: &mut Dice) -> Limits {
     let count = |drawn: u64| usize::try_from(drawn).expect("a small number");
-    let window_slots_max = dice.doubling(1, 16);
+    let window_slots_max = if dice.one_in(5) { 1 } else { dice.range(2, 16) };
     let batch_commands_max = count(dice.doubling(1, 16));
     Limits {
         window_slots_max,
@@ -209,24 +213,35 @@ fn draw_chance(dice: &mut Dice, missing_percent: u64, max: Chance) -> Chance {
     Chance(dice.doubling((max.0 / 256).max(1), max.0))
 }
 
-fn draw_network(dice: &mut Dice, unit: Unit) -> NetworkRates {
+fn draw_network(dice: &mut Dice, unit: Unit, nodes: u32) -> NetworkRates {
+    // In some runs old messages are still under way when the next election comes.
+    let delay = match dice.below(4) {
+        0 => Span { min: unit.thousandths(dice.doubling(1, 16)), end: unit.thousandths(dice.doubling(200, 1_600)) },
+        _ => unit.span(dice, 2, 128),
+    };
     NetworkRates {
-        delay: unit.span(dice, 2, 128),
-        late: draw_chance(dice, 40, Chance::percent(12)),
+        delay,
+        slowness: draw_slowness(dice, nodes * nodes),
+        late: draw_chance(dice, 40, Chance::percent(30)),
         late_by: Span { min: unit.thousandths(200), end: unit.thousandths(dice.doubling(400, 5_000)) },
         loss: draw_chance(dice, 30, Chance::percent(30)),
-        duplication: draw_chance(dice, 40, Chance::percent(20)),
+        duplication: draw_chance(dice, 40, Chance::percent(40)),
     }
 }
 
-fn draw_disk(dice: &mut Dice, unit: Unit, nodes: u32) -> DiskRates {
+/// Of the things in a row in some runs none, in others a third is slower than the rest.
+fn draw_slowness(dice: &mut Dice, count: u32) -> Vec<u32> {
     let is_uneven = dice.one_in(2);
     let slowness = |dice: &mut Dice| if is_uneven && dice.one_in(3) { dice.range(2, 20) } else { 1 };
+    (0..count).map(|_| u32::try_from(slowness(dice)).expect("a small number")).collect()
+}
+
+fn draw_disk(dice: &mut Dice, unit: Unit, nodes: u32) -> DiskRates {
     DiskRates {
         sync: unit.span(dice, 1, 128),
-        stall: draw_chance(dice, 50, Chance::percent(10)),
+        stall: draw_chance(dice, 50, Chance::percent(30)),
         stalled: Span { min: unit.thousandths(100), end: unit.thousandths(dice.doubling(200, 4_000)) },
-        slowness: (0..nodes).map(|_| u32::try_from(slowness(dice)).expect("a small number")).collect(),
+        slowness: draw_slowness(dice, nodes),
         report: Span { min: Duration::ZERO, end: unit.thousandths(dice.doubling(1, 64)) },
         group_records_max: *dice.pick(&[1, 2, 5, 1_000]),
         leaves_out_applied: dice.one_in(2),
@@ -245,11 +260,15 @@ fn draw_machine(dice: &mut Dice, unit: Unit) -> MachineRates {
 fn draw_crashes(dice: &mut Dice, unit: Unit) -> CrashRates {
     let every = (!dice.one_in(3)).then(|| unit.thousandths(dice.doubling(500, 16_000)));
     let is_spiteful = !dice.one_in(3);
-    let mut spite = |max| if is_spiteful { draw_chance(dice, 30, max) } else { Chance::NEVER };
+    let mut spite = |max: Chance| match is_spiteful && dice.below(3) < 2 {
+        true => Chance(dice.doubling(max.0 / 32, max.0)),
+        false => Chance::NEVER,
+    };
     let spite = Spite {
-        persist: spite(Chance::percent(8)),
-        send: spite(Chance::percent(4)),
-        gated: spite(Chance::percent(25)),
+        persist: spite(Chance::percent(16)),
+        send: spite(Chance::percent(8)),
+        gated: spite(Chance::percent(32)),
+        both: spite(Chance::percent(80)),
     };
     CrashRates {
         every,
@@ -271,9 +290,9 @@ fn draw_recurring(dice: &mut Dice, unit: Unit) -> Recurring {
 }
 
 fn draw_clients(dice: &mut Dice, unit: Unit, safety: Duration) -> ClientRates {
-    let clients = dice.range(1, 6);
+    let clients = dice.doubling(1, 24);
     // So many requests in all, if each were answered at once.
-    let requests = dice.doubling(30, 240);
+    let requests = dice.doubling(60, 960);
     let think = safety / u32::try_from(requests).expect("a small number") * u32::try_from(clients).expect("few");
     ClientRates {
         clients: usize::try_from(clients).expect("few"),
@@ -322,8 +341,11 @@ impl fmt::Display for Parameters {
             limits.cache_slots_max,
             limits.reads_max
         )?;
-        let NetworkRates { delay, late, late_by, loss, duplication } = network;
-        writeln!(f, "  network: delay {delay}, late {late} by {late_by}, loss {loss}, duplication {duplication}")?;
+        let NetworkRates { delay, slowness: links, late, late_by, loss, duplication } = network;
+        writeln!(
+            f,
+            "  network: delay {delay} times {links:?}, late {late} by {late_by}, loss {loss}, duplication {duplication}"
+        )?;
         let DiskRates { sync, stall: stalls, stalled, slowness, report, group_records_max, leaves_out_applied } = disk;
         writeln!(
             f,
@@ -336,12 +358,13 @@ impl fmt::Display for Parameters {
         let CrashRates { every, spite, crashes_max, quick, quick_down, long_down, loses_all, loses_some } = crash;
         writeln!(
             f,
-            "  crashes: {}, at most {crashes_max}; spite after a persist {}, a message {}, a gated one {}; \
+            "  crashes: {}, at most {crashes_max}; spite after a persist {}, a message {}, a gated one {}, both {}; \
              quick {quick} {quick_down}, else {long_down}; all unsynced lost {loses_all}, else some {loses_some}",
             Often(every),
             spite.persist,
             spite.send,
-            spite.gated
+            spite.gated,
+            spite.both
         )?;
         writeln!(
             f,

@@ -11,6 +11,7 @@ mod journal;
 mod machine;
 mod network;
 mod node;
+mod queue;
 mod steps;
 mod trouble;
 
@@ -24,6 +25,7 @@ use photon_types::{Chunk, NodeId, Outcomes, Slot};
 use self::clients::Clients;
 use self::network::{Cut, Network, index};
 use self::node::Node;
+use self::queue::Queue;
 use self::trouble::{Counts, Trouble};
 use crate::dice::{Dice, Purpose};
 use crate::invariants::{Healed, Life, Property, Violation, Watch};
@@ -35,19 +37,60 @@ use crate::trace::Trace;
 
 /// Something that is to happen.
 enum Happening {
-    Tick { life: Life },
-    Arrive { from: NodeId, to: NodeId, message: Message },
-    Synced { life: Life },
-    Persisted { life: Life, upto: IoSeq },
-    Written { life: Life },
-    Applied { life: Life, applied_end: Slot, outcomes: Vec<(Slot, Outcomes)> },
-    Read { life: Life, read: ReadId, from: Slot, to_end: Slot, bytes_max: usize },
-    Think { client: usize },
-    Request { client: usize, node: NodeId, request: RequestId, chunk: Chunk<Bytes> },
-    Answer { client: usize, request: RequestId, reply: Reply },
-    Timeout { client: usize, request: RequestId },
+    /// Only the last that was asked for counts.
+    Tick {
+        life: Life,
+        due: Time,
+    },
+    Arrive {
+        from: NodeId,
+        to: NodeId,
+        message: Message,
+    },
+    Synced {
+        life: Life,
+    },
+    Persisted {
+        life: Life,
+        upto: IoSeq,
+    },
+    Written {
+        life: Life,
+    },
+    Applied {
+        life: Life,
+        applied_end: Slot,
+        outcomes: Vec<(Slot, Outcomes)>,
+    },
+    Read {
+        life: Life,
+        read: ReadId,
+        from: Slot,
+        to_end: Slot,
+        bytes_max: usize,
+    },
+    Think {
+        client: usize,
+    },
+    Request {
+        client: usize,
+        node: NodeId,
+        request: RequestId,
+        chunk: Chunk<Bytes>,
+    },
+    Answer {
+        client: usize,
+        request: RequestId,
+        reply: Reply,
+    },
+    Timeout {
+        client: usize,
+        request: RequestId,
+    },
     Trouble(Trouble),
-    Restart { node: NodeId },
+    Restart {
+        node: NodeId,
+    },
     Healed(Cut),
 }
 
@@ -55,9 +98,7 @@ enum Happening {
 pub(crate) struct Cluster {
     parameters: Parameters,
     now: Time,
-    queue: BTreeMap<(Time, u64), Happening>,
-    /// How many things were put into the queue.
-    queued: u64,
+    queue: Queue<Happening>,
     nodes: Vec<Node>,
     network: Network,
     clients: Clients,
@@ -81,8 +122,7 @@ impl Cluster {
         let ids = (1..=parameters.nodes).map(NodeId);
         Cluster {
             now: Time::default(),
-            queue: BTreeMap::new(),
-            queued: 0,
+            queue: Queue::new(),
             nodes: ids.map(|id| Node::new(id, &parameters, mutant)).collect(),
             network: Network::new(parameters.network.clone(), dice(Purpose::Network), parameters.nodes),
             clients: Clients::new(parameters.clients.clone(), dice(Purpose::Clients), parameters.nodes),
@@ -104,13 +144,13 @@ impl Cluster {
     pub fn run(&mut self) -> Result<(), Violation> {
         self.begin()?;
         let heal_at = Time(self.parameters.safety);
-        while self.next_at().is_some_and(|at| at < heal_at) {
+        while self.queue.next_at().is_some_and(|at| at < heal_at) {
             self.happen()?;
         }
         self.now = heal_at;
         self.heal()?;
         let deadline = heal_at.after(self.patience());
-        while !self.is_done() && self.next_at().is_some_and(|at| at < deadline) {
+        while !self.is_done() && self.queue.next_at().is_some_and(|at| at < deadline) {
             self.happen()?;
         }
         self.watch.healed(&self.state())?;
@@ -132,7 +172,11 @@ impl Cluster {
     }
 
     fn is_done(&self) -> bool {
-        self.clients.are_done() && !self.watch.is_waiting() && self.state().is_done()
+        let end = self.nodes[0].machine.applied_end();
+        self.clients.are_done()
+            && !self.watch.is_waiting()
+            && self.nodes.iter().all(|node| node.machine.applied_end() == end)
+            && self.state().is_done()
     }
 
     fn state(&self) -> Healed {
@@ -143,38 +187,32 @@ impl Cluster {
         }
     }
 
-    fn next_at(&self) -> Option<Time> {
-        self.queue.first_key_value().map(|((at, _), _)| *at)
-    }
-
     fn after(&mut self, wait: Duration, happening: Happening) {
         self.at(self.now.after(wait), happening);
     }
 
     fn at(&mut self, time: Time, happening: Happening) {
-        self.queue.insert((time, self.queued), happening);
-        self.queued += 1;
+        self.queue.put(time, happening);
     }
 
     /// The next thing happens.
     fn happen(&mut self) -> Result<(), Violation> {
-        let Some(((at, number), happening)) = self.queue.pop_first() else { return Ok(()) };
-        assert!(self.now <= at, "time went back from {} to {at}", self.now);
-        self.now = at;
-        self.counts.happenings += 1;
-        if let Some((id, life)) = happening.needs() {
+        let Some(due) = self.queue.pop() else { return Ok(()) };
+        assert!(self.now <= due.at, "time went back from {} to {}", self.now, due.at);
+        self.now = due.at;
+        if let Some((id, life)) = due.what.needs() {
             let node = &self.nodes[index(id)];
             if node.replica.is_none() || life.is_some_and(|life| life != node.life) {
                 return Ok(());
             }
-            if at < node.stalled_until {
-                // Under its old number: what waits keeps its order.
-                self.queue.insert((node.stalled_until, number), happening);
+            if self.now < node.stalled_until {
+                self.queue.put_back(due, node.stalled_until);
                 return Ok(());
             }
         }
-        match happening {
-            Happening::Tick { life } => self.tick(life),
+        self.counts.happenings += 1;
+        match due.what {
+            Happening::Tick { life, due } => self.tick(life, due),
             Happening::Arrive { from, to, message } => {
                 // It reaches whatever life is there.
                 self.step(self.nodes[index(to)].life, Event::Message { from, message })
@@ -256,7 +294,7 @@ impl Happening {
     /// Whose process must be there and awake for it; in which life, if that matters.
     fn needs(&self) -> Option<(NodeId, Option<Life>)> {
         match self {
-            Happening::Tick { life }
+            Happening::Tick { life, .. }
             | Happening::Persisted { life, .. }
             | Happening::Written { life }
             | Happening::Applied { life, .. }

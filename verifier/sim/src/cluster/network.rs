@@ -30,41 +30,44 @@ impl Network {
 
     /// After how long it arrives: once, twice or never.
     pub fn send(&mut self, from: NodeId, to: NodeId) -> [Option<Duration>; 2] {
-        if 0 < self.cut[self.link(from, to)] {
+        let link = self.link(from, to);
+        if 0 < self.cut[link] {
             return [None, None];
         }
-        let first = self.arrival();
-        let second = if self.dice.chance(self.rates.duplication) { self.arrival() } else { None };
+        let slowness = self.rates.slowness[link];
+        let first = self.arrival(slowness);
+        let second = if self.dice.chance(self.rates.duplication) { self.arrival(slowness) } else { None };
         [first, second]
     }
 
     /// Between a client and a node: cut by nothing, doubled by nothing.
     pub fn call(&mut self) -> Option<Duration> {
-        self.arrival()
+        self.arrival(1)
     }
 
-    fn arrival(&mut self) -> Option<Duration> {
+    fn arrival(&mut self, slowness: u32) -> Option<Duration> {
         if self.dice.chance(self.rates.loss) {
             return None;
         }
-        let mut delay = self.dice.span(self.rates.delay);
+        let mut delay = self.dice.span(self.rates.delay) * slowness;
         if self.dice.chance(self.rates.late) {
             delay += self.dice.span(self.rates.late_by);
         }
         Some(delay)
     }
 
-    /// A random cut: one direction of one link, one node from all others, or two halves.
-    pub fn draw_cut(&mut self) -> Cut {
+    /// A random cut: one link of the victim, the victim from all others, or two halves; of the
+    /// latter one direction or both.
+    pub fn draw_cut(&mut self, victim: NodeId) -> Cut {
         let nodes: Vec<NodeId> = (1..=self.nodes).map(|node| NodeId(u32::try_from(node).expect("few"))).collect();
-        let from = *self.dice.pick(&nodes);
         let is_one_way = self.dice.one_in(2);
         let inside: Vec<NodeId> = match self.dice.below(3) {
             0 => {
-                let others: Vec<NodeId> = nodes.iter().copied().filter(|node| *node != from).collect();
-                return Cut(vec![(from, *self.dice.pick(&others))]);
+                let others: Vec<NodeId> = nodes.iter().copied().filter(|node| *node != victim).collect();
+                let other = *self.dice.pick(&others);
+                return Cut(vec![if is_one_way { (victim, other) } else { (other, victim) }]);
             }
-            1 => vec![from],
+            1 => vec![victim],
             _ => nodes.iter().copied().filter(|_| self.dice.one_in(2)).collect(),
         };
         let mut links = Vec::new();
@@ -96,9 +99,9 @@ impl Network {
     /// From now on all arrives, soon.
     pub fn calm(&mut self, delay: Span) {
         self.cut.fill(0);
-        let NetworkRates { late_by, .. } = self.rates;
-        self.rates =
-            NetworkRates { delay, late: Chance::NEVER, late_by, loss: Chance::NEVER, duplication: Chance::NEVER };
+        self.rates.delay = delay;
+        self.rates.slowness.fill(1);
+        (self.rates.late, self.rates.loss, self.rates.duplication) = (Chance::NEVER, Chance::NEVER, Chance::NEVER);
     }
 
     fn link(&self, from: NodeId, to: NodeId) -> usize {
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn cuts_of_all_kinds_come() {
         let mut network = network();
-        let cuts: Vec<Cut> = (0..200).map(|_| network.draw_cut()).collect();
+        let cuts: Vec<Cut> = (0..200).map(|_| network.draw_cut(NodeId(2))).collect();
         let is_both_ways = |cut: &&Cut| cut.0.iter().any(|(a, b)| cut.0.contains(&(*b, *a)));
         assert!(cuts.iter().any(|cut| cut.0.len() == 1));
         assert!(cuts.iter().filter(is_both_ways).count() > 20);

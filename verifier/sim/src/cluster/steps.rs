@@ -143,11 +143,14 @@ impl Cluster {
         self.trace.note(self.now, &(life.node, applied_end), line);
     }
 
-    pub(super) fn tick(&mut self, life: Life) -> Result<(), Violation> {
+    pub(super) fn tick(&mut self, life: Life, due: Time) -> Result<(), Violation> {
         let at = index(life.node);
         let node = &mut self.nodes[at];
-        let replica = node.replica.as_ref().expect("the queue has looked");
+        if node.tick_at != Some(due) {
+            return Ok(()); // An earlier one was asked for since, and has come.
+        }
         node.tick_at = None;
+        let replica = node.replica.as_ref().expect("the queue has looked");
         let is_due = replica.next_deadline().is_some_and(|deadline| deadline <= node.clock.now(self.now).monotonic);
         if is_due {
             return self.step(life, Event::Tick);
@@ -164,7 +167,7 @@ impl Cluster {
         if node.tick_at.is_none_or(|tick_at| due < tick_at) {
             node.tick_at = Some(due);
             let life = node.life;
-            self.at(due, Happening::Tick { life });
+            self.at(due, Happening::Tick { life, due });
         }
     }
 }

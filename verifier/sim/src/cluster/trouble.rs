@@ -8,10 +8,11 @@
 
 use std::time::Duration;
 
-use photon_core::{Effect, Event, Message, Prng, Replica};
+use photon_core::{Effect, Event, Message, Prng, Replica, RoleName};
 use photon_types::NodeId;
 
 use super::network::{Cut, index};
+use super::node::Node;
 use super::steps::{NO_REPORT, calm_span};
 use super::{Cluster, Happening, core_assertion};
 use crate::caught::guard;
@@ -94,7 +95,7 @@ impl Cluster {
         self.schedule_trouble(trouble);
         match trouble {
             Trouble::Crash => {
-                let at = self.trouble.index(self.nodes.len());
+                let at = self.draw_victim();
                 let node = &self.nodes[at];
                 if node.replica.is_none() || self.has_crashed_enough() {
                     return Ok(());
@@ -103,7 +104,9 @@ impl Cluster {
                 self.crash(life, "by chance")
             }
             Trouble::Cut => {
-                let cut = self.network.draw_cut();
+                let at = self.draw_victim();
+                let victim = self.nodes[at].life.node;
+                let cut = self.network.draw_cut(victim);
                 let lasts = self.trouble.span(self.parameters.cut.lasts);
                 self.trace.note(self.now, &cut, || format!("cut {:?}", cut.0));
                 self.counts.cuts += 1;
@@ -112,7 +115,7 @@ impl Cluster {
                 Ok(())
             }
             Trouble::Stall => {
-                let at = self.trouble.index(self.nodes.len());
+                let at = self.draw_victim();
                 let until = self.now.after(self.trouble.span(self.parameters.stall.lasts));
                 let node = &mut self.nodes[at];
                 if self.now < node.stalled_until {
@@ -126,6 +129,16 @@ impl Cluster {
         }
     }
 
+    /// Every second time somebody who believes to lead: there trouble does most.
+    fn draw_victim(&mut self) -> usize {
+        let leads = |node: &Node| node.replica.as_ref().is_some_and(|r| r.status().role == RoleName::Leader);
+        let leaders: Vec<usize> = (0..self.nodes.len()).filter(|at| leads(&self.nodes[*at])).collect();
+        if leaders.is_empty() || self.trouble.one_in(2) {
+            return self.trouble.index(self.nodes.len());
+        }
+        *self.trouble.pick(&leaders)
+    }
+
     fn has_crashed_enough(&self) -> bool {
         u64::from(self.parameters.crash.crashes_max) <= self.counts.crashes
     }
@@ -137,7 +150,8 @@ impl Cluster {
         }
         let spite = &self.parameters.crash.spite;
         let mut is_due = |emitted: bool, chance: Chance| emitted && self.trouble.chance(chance);
-        let is_crash = is_due(emitted.gated, spite.gated)
+        let is_crash = is_due(emitted.gated && emitted.persist, spite.both)
+            || is_due(emitted.gated, spite.gated)
             || is_due(emitted.persist, spite.persist)
             || is_due(emitted.send, spite.send);
         if !is_crash {
@@ -241,7 +255,9 @@ impl Cluster {
     /// How long a healed cluster may take. What was late may still disturb it; then it needs some
     /// elections, and time to catch up.
     pub(super) fn patience(&self) -> Duration {
-        let late = self.parameters.network.delay.end.max(self.parameters.network.late_by.end);
+        let network = &self.parameters.network;
+        let slowest = network.slowness.iter().copied().max().unwrap_or(1);
+        let late = network.delay.end * slowest + network.late_by.end;
         let disk = self.parameters.disk.stalled.end + self.parameters.disk.sync.end * 20;
         late + disk + self.parameters.stall.lasts.end + self.parameters.timings.election_timeout_max * 60
     }
