@@ -210,6 +210,29 @@ pub(crate) fn read_sealed(
     Ok(evidence)
 }
 
+/// The evidence of a copy with a seal record, if it proves as much as the original does: nothing at
+/// all unless every listed segment is there, finished, with its lengths and crcs.
+///
+/// A record may be copied before it is durable, and a power cut may then take it from the original,
+/// which is sealed anew and lists more. The last segment gets its final name only after the record
+/// is durable, and then has the length that this record lists: so it is the one that stands.
+pub(crate) fn read_sealed_copy(files: &Files, directory: &Path, record: &SealRecord) -> Result<Evidence, OutputError> {
+    if record.segments.is_empty() {
+        return Ok(Evidence::held("its seal record lists nothing"));
+    }
+    for listed in &record.segments {
+        let path = finished_path(directory, listed.number);
+        if Identity::at(&path)?.is_none() {
+            return Ok(Evidence::held(format!("a copy counts only when complete: {} is missing", path.display())));
+        }
+    }
+    let evidence = read_sealed(files, directory, record, DataCheck::Checksums)?;
+    Ok(match evidence.held {
+        None => evidence,
+        Some(why) => Evidence::held(why),
+    })
+}
+
 fn read_listed(
     files: &Files,
     directory: &Path,

@@ -4,6 +4,9 @@
 //! directories are durable, and every listed segment is finished. Only then may anybody conclude
 //! from a missing line that the click was never joined.
 //!
+//! A copy of a directory is never fenced: its joiner writes to the original, whose lock is another
+//! file. Nothing in a copy is changed; a whole copy of a sealed directory is as good as sealed.
+//!
 //! The rename stops a writer that lives, since all it does is by path; what landed late is decided
 //! by the seal record. Any crash here leaves a directory that the next run takes on from: it reads
 //! the indexes again if there is no record yet, and copies as it says if there is.
@@ -19,13 +22,15 @@ use photon_types::Incarnation;
 
 use super::entry::IndexEntry;
 use super::error::OutputError;
-use super::evidence::{DataCheck, Evidence, Held, listed_data_fault, listed_entries, open_if_there, read_unsealed};
+use super::evidence::{
+    DataCheck, Evidence, Held, listed_data_fault, listed_entries, open_if_there, read_sealed_copy, read_unsealed,
+};
 use super::files::Files;
 use super::layout::{
-    Identity, MANIFEST, TEMPORARY_FILE, ensure_directory, file_names, finished_path, live_path, open_path, sealed_path,
+    Identity, TEMPORARY_FILE, ensure_directory, file_names, finished_path, live_path, open_path, sealed_path,
     temporary_path,
 };
-use super::manifest::Manifest;
+use super::manifest::StoredManifest;
 use super::seal::{Put, SealRecord, SealedSegment};
 
 /// What must be known before an output is fenced.
@@ -79,6 +84,7 @@ pub fn fence_with(
     for _ in 0..PLACES_MAX {
         match stop(files, output_root, incarnation, policy)? {
             Stopped::At { directory, lock } => return seal(files, output_root, &directory, incarnation, lock.as_ref()),
+            Stopped::Copy { directory, why } => return judge_copy(files, &directory, incarnation, &why),
             Stopped::Busy => return Ok(FenceOutcome::Busy),
             Stopped::Held(reason) => return Ok(FenceOutcome::Held { reason }),
             Stopped::Moved => (),
@@ -93,6 +99,11 @@ enum Stopped {
     At {
         directory: PathBuf,
         lock: Option<LockFile>,
+    },
+    /// Not the directory that the joiner made: who writes where is not known.
+    Copy {
+        directory: PathBuf,
+        why: Held,
     },
     Busy,
     Held(Held),
@@ -119,8 +130,17 @@ fn stop(
             return Ok(Stopped::Held(format!("{live} and {sealed} are both there: move the copy away")));
         }
     };
-    if let Err(why) = Manifest::read(&directory.join(MANIFEST), incarnation)? {
-        return Ok(if Identity::at(directory)?.is_none() { Stopped::Moved } else { Stopped::Held(why) });
+    let stored = match StoredManifest::read(directory, incarnation)? {
+        Ok(stored) => stored,
+        Err(_) if Identity::at(directory)?.is_none() => return Ok(Stopped::Moved),
+        Err(why) => return Ok(Stopped::Held(why)),
+    };
+    let copy_at = |directory: &Path| -> Result<Option<Stopped>, OutputError> {
+        let fault = stored.copy_fault(directory)?;
+        Ok(fault.map(|why| Stopped::Copy { directory: directory.to_owned(), why }))
+    };
+    if let Some(copy) = copy_at(directory)? {
+        return Ok(copy);
     }
     let lock = match LockFile::try_exclusive_existing(&directory.join(LOCK_NAME)) {
         Ok(lock) => Some(lock),
@@ -136,6 +156,10 @@ fn stop(
         }
         Err(error) => return Err(error.into()),
     };
+    // Now under the lock: of a copy that was put here meanwhile it says nothing.
+    if let Some(copy) = copy_at(directory)? {
+        return Ok(copy);
+    }
     // Moved by somebody who was entitled to, or ended by itself: it is stopped already.
     let ended = match SealRecord::read(files, directory, incarnation)? {
         Ok(record) => record.is_some(),
@@ -149,9 +173,30 @@ fn stop(
     }
     ensure_directory(files, &output_root.join("sealed"))?;
     match files.rename(&live, &sealed) {
-        Ok(()) => Ok(Stopped::At { directory: sealed, lock }),
+        // What was renamed is what counts, not what lay there before.
+        Ok(()) => Ok(copy_at(&sealed)?.unwrap_or(Stopped::At { directory: sealed, lock })),
         Err(error) if error.is(io::ErrorKind::NotFound) || error.is(io::ErrorKind::AlreadyExists) => Ok(Stopped::Moved),
         Err(error) => Err(error),
+    }
+}
+
+/// What a copy proves by itself. It is only read.
+fn judge_copy(
+    files: &Files,
+    directory: &Path,
+    incarnation: Incarnation,
+    why: &str,
+) -> Result<FenceOutcome, OutputError> {
+    let held = |reason| Ok(FenceOutcome::Held { reason });
+    let record = match SealRecord::read(files, directory, incarnation)? {
+        Ok(Some(record)) => record,
+        Ok(None) => return held(why.to_owned()),
+        Err(more) => return held(format!("{why}; {more}")),
+    };
+    files.sync_directory(directory)?;
+    match read_sealed_copy(files, directory, &record)?.held {
+        None => Ok(FenceOutcome::Sealed),
+        Some(more) => held(format!("{why}; {more}")),
     }
 }
 

@@ -16,6 +16,7 @@ use photon_types::Incarnation;
 
 use super::error::OutputError;
 use super::files::Files;
+use super::manifest::StoredManifest;
 
 /// Segment numbers have ten digits in names.
 pub(crate) const SEGMENT_NUMBER_END: u64 = 10_000_000_000;
@@ -58,7 +59,7 @@ pub enum LockState {
     Free,
     /// Its joiner, or a verifier that repairs, holds it.
     Busy,
-    /// There is no lock file: nothing is known.
+    /// There is no lock file, or it is not the joiner's: nothing is known. A copy has its own.
     Missing,
 }
 
@@ -77,7 +78,17 @@ impl IncarnationDirectory {
     /// # Errors
     /// [`OutputError::Disk`] when it can not be opened.
     pub fn lock_state(&self) -> Result<LockState, OutputError> {
-        match LockFile::try_shared(&self.path().join(LOCK)) {
+        let path = self.path();
+        // Held until it is known whose lock it is.
+        let looked = LockFile::try_shared(&path.join(LOCK));
+        let is_original = match StoredManifest::read(&path, self.incarnation)? {
+            Ok(stored) => stored.copy_fault(&path)?.is_none(),
+            Err(_) => false,
+        };
+        if !is_original {
+            return Ok(LockState::Missing);
+        }
+        match looked {
             Ok(_looked) => Ok(LockState::Free),
             Err(DiskError::Busy { .. }) => Ok(LockState::Busy),
             Err(error) if error.is_not_found() => Ok(LockState::Missing),

@@ -1,7 +1,7 @@
 //! A line of the joined log, and reading it back.
 //!
-//! Invariant: a line is one JSON object without a raw newline, and a payload that is one JSON
-//! value stands in it byte for byte.
+//! Invariant: a line is one JSON object without a raw newline, and not nested deeper than readers of
+//! JSON go; a payload that is one JSON value within that depth stands in it byte for byte.
 //!
 //! `{"key":[timestamp,"id"],"token":"<32 hex>-<seq>","primary_at":"source:offset","click":…,"query":…}`
 
@@ -11,6 +11,11 @@ use photon_types::{EventKey, Token};
 use serde::de::IgnoredAny;
 
 use super::error::OutputError;
+
+/// A payload that is nested deeper than this stands as a JSON string. Readers of JSON give up at
+/// some depth, jq at 256 in its older versions and Python at about 1,000, and with the line they
+/// would lose all that follows it.
+pub const PAYLOAD_DEPTH_MAX: usize = 128;
 
 /// What a joined line is made of.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +85,9 @@ fn put_id(id: &[u8], out: &mut Vec<u8>) {
 fn put_payload(payload: &[u8], out: &mut Vec<u8>) {
     match std::str::from_utf8(payload) {
         // A newline between its tokens would make two lines of one.
-        Ok(text) if is_one_json_value(text) && !payload.contains(&b'\n') => out.extend_from_slice(payload),
+        Ok(text) if is_one_json_value(text) && !payload.contains(&b'\n') && !is_too_deep(payload) => {
+            out.extend_from_slice(payload);
+        }
         Ok(text) => put_string(text, out),
         Err(_) => {
             out.extend_from_slice(b"{\"base64\":\"");
@@ -94,8 +101,32 @@ fn put_string(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("a text is JSON, and a Vec takes it");
 }
 
+/// Without recursion, however deep it is.
 fn is_one_json_value(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// For JSON only: there, brackets outside of strings are balanced.
+fn is_too_deep(json: &[u8]) -> bool {
+    let mut depth = 0usize;
+    let mut in_string = false;
+    let mut bytes = json.iter();
+    while let Some(&byte) = bytes.next() {
+        match (in_string, byte) {
+            // What follows may be a quotation mark, and then ends nothing.
+            (true, b'\\') => drop(bytes.next()),
+            (_, b'"') => in_string = !in_string,
+            (false, b'[' | b'{') => {
+                depth += 1;
+                if PAYLOAD_DEPTH_MAX < depth {
+                    return true;
+                }
+            }
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            (_, _) => (),
+        }
+    }
+    false
 }
 
 /// Reads a line, with or without its newline.
@@ -246,8 +277,40 @@ mod tests {
         check_payload(b"plain \x01 text", "\"plain \\u0001 text\"");
         check_payload(b"\xff\x00", "{\"base64\":\"/wA=\"}");
         check_payload(b"{\"a\":\"\xff\"}", "{\"base64\":\"eyJhIjoi/yJ9\"}");
-        let deep = [vec![b'['; 10_000], vec![b']'; 10_000]].concat();
-        check_payload(&deep, std::str::from_utf8(&deep).unwrap());
+    }
+
+    fn nested(open: &str, inner: &str, close: &str, depth: usize) -> Vec<u8> {
+        [open.repeat(depth), inner.to_owned(), close.repeat(depth)].concat().into_bytes()
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_stands_as_a_string() {
+        for (open, inner, close) in [("[", "", "]"), ("{\"[\\\"\":", "1", "}"), ("[[],{\"a\":", "\"{\"", "}]")] {
+            let levels = if open.starts_with("[[") { 2 } else { 1 };
+            let depth_max = PAYLOAD_DEPTH_MAX / levels;
+            let allowed = nested(open, inner, close, depth_max);
+            check_payload(&allowed, std::str::from_utf8(&allowed).unwrap());
+            for depth in [depth_max + 1, 100_000] {
+                let deep = nested(open, inner, close, depth);
+                let line = build(b"x", &deep, &deep);
+                let parsed = parse_line(&line).unwrap();
+                for value in [parsed.click, parsed.query] {
+                    let text: String = serde_json::from_slice(value).expect("it is a string");
+                    assert!(text.as_bytes() == deep, "{depth} times {open}");
+                }
+                // A reader with a limit of its own reads the line.
+                let whole: serde_json::Value = serde_json::from_slice(&line).unwrap();
+                assert!(whole["click"].is_string());
+            }
+        }
+    }
+
+    #[test]
+    fn brackets_in_strings_and_side_by_side_are_not_deep() {
+        let text = format!("[\"\\\\\",\"{}\\\"{}\"]", "[".repeat(1_000), "{".repeat(1_000));
+        check_payload(text.as_bytes(), &text);
+        let flat = format!("[{}1]", "[],{},".repeat(1_000));
+        check_payload(flat.as_bytes(), &flat);
     }
 
     #[track_caller]

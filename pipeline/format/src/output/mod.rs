@@ -37,7 +37,7 @@ pub use evidence::DataCheck;
 pub use fence::{FenceOutcome, LockPolicy, fence, fence_with};
 pub use files::{Files, Step, Watch};
 pub use layout::{IncarnationDirectory, LockState, Place, list_incarnations};
-pub use line::{JoinedLine, ParsedLine, build_line, parse_line};
+pub use line::{JoinedLine, PAYLOAD_DEPTH_MAX, ParsedLine, build_line, parse_line};
 pub use manifest::{Manifest, OUTPUT_FORMAT};
 pub use scan::{DirectoryScan, ScanState, ScannedRows, SegmentScan, scan_directory, scan_with};
 pub use seal::{SEAL_FORMAT, SealRecord, SealedSegment};

@@ -12,10 +12,10 @@ use photon_types::{EventKey, Incarnation};
 
 use super::entry::IndexEntry;
 use super::error::OutputError;
-use super::evidence::{DataCheck, Evidence, read_block, read_sealed, read_unsealed};
+use super::evidence::{DataCheck, Evidence, read_block, read_sealed, read_sealed_copy, read_unsealed};
 use super::files::Files;
-use super::layout::{IncarnationDirectory, MANIFEST, Place, live_path, sealed_path};
-use super::manifest::Manifest;
+use super::layout::{IncarnationDirectory, Place, live_path, sealed_path};
+use super::manifest::{Manifest, StoredManifest};
 use super::seal::SealRecord;
 use super::{evidence, layout};
 
@@ -39,13 +39,14 @@ pub struct DirectoryScan {
 /// What may be concluded from a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanState {
-    /// Exactly these clicks are in it, for ever.
+    /// Exactly these clicks are in it, for ever. Also a whole copy of such a directory.
     Sealed,
     /// These clicks are in it; more may come as long as nobody fences it.
     Unsealed,
     /// Somebody is fencing it, or died doing so: nothing counts before the seal record is there.
     Fencing,
-    /// It is damaged, or a part is missing: a click that is not among these may have been.
+    /// It is damaged, a part is missing, or it is a copy: a click that is not among these may have
+    /// been.
     Held {
         /// What is wrong, and where.
         reason: String,
@@ -186,27 +187,35 @@ fn look(files: &Files, directory: &IncarnationDirectory, check: DataCheck) -> Re
     };
     let moved = || OutputError::Moved { path: path.clone() };
     let before = layout::Identity::at(&path)?.ok_or_else(moved)?;
-    let manifest = match Manifest::read(&path.join(MANIFEST), directory.incarnation)? {
-        Ok(manifest) => manifest,
+    let stored = match StoredManifest::read(&path, directory.incarnation)? {
+        Ok(stored) => stored,
         Err(why) => {
             still_there(&path, before)?;
             return Ok(held(None, why));
         }
     };
-    if let Some(why) = copied(directory)? {
+    let copy = stored.copy_fault(&path)?;
+    let manifest = stored.manifest;
+    if let Some(why) = in_both_places(directory)? {
         return Ok(held(Some(manifest), why));
     }
     let sealed = match SealRecord::read(files, &path, directory.incarnation)? {
         Ok(sealed) => sealed,
         Err(why) => return Ok(held(Some(manifest), why)),
     };
-    let (state, Evidence { segments, held }) = match &sealed {
-        Some(record) => {
+    let (state, Evidence { segments, held }) = match (&sealed, copy) {
+        (Some(record), None) => {
             // Its name must stay, too.
             files.sync_directory(&path)?;
             (ScanState::Sealed, read_sealed(files, &path, record, check)?)
         }
-        None => match directory.place {
+        (Some(record), Some(why)) => {
+            files.sync_directory(&path)?;
+            let Evidence { segments, held } = read_sealed_copy(files, &path, record)?;
+            (ScanState::Sealed, Evidence { segments, held: held.map(|more| format!("{why}; {more}")) })
+        }
+        (None, Some(why)) => (ScanState::Unsealed, Evidence { segments: Vec::new(), held: Some(why) }),
+        (None, None) => match directory.place {
             Place::Live | Place::Both => (ScanState::Unsealed, read_unsealed(files, &path, check)?),
             Place::Sealed => {
                 let Evidence { segments: _, held } = read_unsealed(files, &path, DataCheck::Lengths)?;
@@ -234,7 +243,7 @@ fn still_there(path: &Path, before: layout::Identity) -> Result<(), OutputError>
 }
 
 /// An incarnation that lies in both places: one is a copy, and nobody can tell which.
-fn copied(directory: &IncarnationDirectory) -> Result<Option<String>, OutputError> {
+fn in_both_places(directory: &IncarnationDirectory) -> Result<Option<String>, OutputError> {
     let live = live_path(&directory.output_root, directory.incarnation);
     let sealed = sealed_path(&directory.output_root, directory.incarnation);
     match (layout::Identity::at(&live)?, layout::Identity::at(&sealed)?) {

@@ -24,7 +24,7 @@ use super::layout::{
     HIDDEN_SUFFIX, Identity, MANIFEST, SEGMENT_NUMBER_END, ensure_directory, file_names, finished_path, index_path,
     live_path, open_path, sealed_path,
 };
-use super::manifest::Manifest;
+use super::manifest::{DirectoryId, Manifest, StoredManifest};
 use super::seal::{FIRST_SEGMENT, Put, SealRecord, SealedSegment};
 
 /// How often a hidden directory is made anew when another joiner cleans it away.
@@ -121,10 +121,7 @@ impl OutputWriter {
             }
         }
         let (hidden, lock) = make_hidden(&files, &live, incarnation)?;
-        let manifest_path = hidden.join(MANIFEST);
-        let file = files.create_file(&manifest_path)?;
-        files.write(&file, &manifest_path, 0, &manifest.encode())?;
-        files.sync_file(&file, &manifest_path)?;
+        write_manifest(&files, &hidden, manifest)?;
         let mut segment = OpenSegment::create(&files, &hidden, FIRST_SEGMENT)?;
         segment.moved_to(&directory);
         let identity = Identity::at(&hidden)?.ok_or_else(|| OutputError::Moved { path: hidden.clone() })?;
@@ -355,6 +352,16 @@ fn make_hidden(files: &Files, live: &Path, incarnation: Incarnation) -> Result<(
         }
     }
     Err(OutputError::Contended { path: live.to_owned(), attempts: ATTEMPTS_MAX })
+}
+
+/// Says which directory this is while nobody else looks at it. A rename does not change that.
+fn write_manifest(files: &Files, hidden: &Path, manifest: &Manifest) -> Result<(), OutputError> {
+    let directory = DirectoryId::at(hidden)?.ok_or_else(|| OutputError::Moved { path: hidden.to_owned() })?;
+    let stored = StoredManifest { manifest: manifest.clone(), directory };
+    let path = hidden.join(MANIFEST);
+    let file = files.create_file(&path)?;
+    files.write(&file, &path, 0, &stored.encode())?;
+    files.sync_file(&file, &path)
 }
 
 /// Removes what joiners left that died before their directory was there. The lock goes last, so that

@@ -4,6 +4,7 @@
 //! What must hold each time: a click that was answered counts; a click that was counted once counts
 //! for ever; a click that did not count when the seal record was written never counts.
 
+mod copies;
 mod disk;
 mod interleaved;
 mod sequential;
