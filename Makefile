@@ -1,7 +1,7 @@
 # `make demo` and `make test` each do all the set-up that they need.
 CARGO ?= cargo
 
-.PHONY: all setup build demo test bench clean
+.PHONY: all setup build demo test chaos swarm mutants bench clean
 
 all: build
 
@@ -19,6 +19,20 @@ demo: build
 test: build
 	$(CARGO) test --release --locked --workspace --exclude photon --lib --bins --tests
 	$(CARGO) test --release --locked --package photon --bins --tests
+
+# Real processes under fire, with seeds of your choice.
+FROM ?= 1
+SEEDS ?= 5
+chaos: build
+	PHOTON_CHAOS_FROM=$(FROM) PHOTON_CHAOS_SEEDS=$(SEEDS) \
+	$(CARGO) test --release --locked --package photon --test chaos -- --nocapture
+
+# The simulator over many seeds; and the bugs that it must find, built apart from everything else.
+swarm: setup
+	$(CARGO) run --release --locked --package photon-sim -- swarm --from $(FROM) --seeds 20000
+
+mutants: setup
+	$(CARGO) test --release --locked --package photon-sim --features mutants
 
 bench: setup
 	$(CARGO) bench --locked --package photon-benches
