@@ -9,6 +9,7 @@ use photon_types::{NodeId, Slot};
 
 use super::ballot::Ballot;
 use super::gate::Gate;
+use super::log::in_short;
 use super::message::{Accept, Accepted, Entry, Message, Nack, Prepare, Promise};
 use crate::config::Config;
 use crate::effect::{Effect, IoSeq, Record};
@@ -161,10 +162,10 @@ impl Replica {
             if slot < self.log.commit_end() || held.ballot == entry.ballot {
                 assert!(
                     held.value == entry.value,
-                    "slot {slot} holds {:?} of ballot {}, and {:?} of ballot {} is to be accepted",
-                    held.value,
+                    "slot {slot} holds {} of ballot {}, and {} of ballot {} is to be accepted",
+                    in_short(&held.value),
                     held.ballot,
-                    entry.value,
+                    in_short(&entry.value),
                     entry.ballot,
                 );
             }

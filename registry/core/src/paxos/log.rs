@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use photon_types::Slot;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::ballot::Ballot;
 use super::gate::Gate;
@@ -130,9 +131,10 @@ impl Log {
         {
             assert!(
                 old.value == value,
-                "slot {slot} is chosen with {:?} of ballot {}, and now {value:?} of ballot {ballot} is put there",
-                old.value,
+                "slot {slot} is chosen with {} of ballot {}, and now {} of ballot {ballot} is put there",
+                in_short(&old.value),
                 old.ballot,
+                in_short(&value),
             );
             is_chosen = true;
         }
@@ -264,6 +266,37 @@ impl Page<'_> {
     }
 }
 
+/// A value as a message may show it: it holds ids of customers, and up to two megabytes of them.
+pub(crate) fn in_short(value: &Value) -> String {
+    format!("{} bytes with hash {:016x}", value.len(), xxh3_64(value))
+}
+
 fn cost(value: &Value) -> usize {
     value.len() + ENTRY_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use photon_types::NodeId;
+
+    use super::*;
+
+    fn entry(value: &'static [u8]) -> Entry {
+        Entry { slot: Slot(3), ballot: Ballot { round: 1, node: NodeId(1) }, value: Value::from_static(value) }
+    }
+
+    /// What ends up in a log must not hold what customers clicked.
+    #[test]
+    fn a_panic_does_not_print_values() {
+        let conflict = || {
+            let mut log = Log::new(Slot(3));
+            log.put(entry(b"customer-4711"), Gate::RECOVERED, true);
+            log.put(entry(b"customer-4712 and more"), Gate::RECOVERED, false);
+        };
+        let panic = std::panic::catch_unwind(conflict).unwrap_err();
+        let text = panic.downcast_ref::<String>().expect("a formatted text");
+        assert!(text.contains("slot 3 is chosen with 13 bytes with hash "), "{text}");
+        assert!(text.contains("and now 22 bytes with hash "), "{text}");
+        assert!(!text.contains("customer"), "{text}");
+    }
 }
