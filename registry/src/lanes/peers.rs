@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use photon_core::Message;
 use photon_proto::peer as wire;
@@ -40,6 +40,9 @@ const ENVELOPE_BYTES_MAX: usize = 1024 * 1024;
 /// What a node decodes from a peer. The core pages its messages at 1 MiB of values, and an
 /// envelope holds at most one message beyond [`ENVELOPE_BYTES_MAX`].
 pub(crate) const DECODE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// In this time from its own start a node expects the others to start, too.
+const START_UP: Duration = Duration::from_secs(10);
 
 const _: () = assert!(2 * ENVELOPE_BYTES_MAX + photon_core::MESSAGE_BYTES_MAX < DECODE_BYTES_MAX);
 
@@ -251,10 +254,47 @@ fn new_stream(
     (OpenStream { queue, bytes, announced: JournalPosition::default() }, tokio_stream::once(first).chain(frames))
 }
 
+/// What is said about a peer that is not connected: each reason once, and while all members may
+/// still be starting it is nothing to worry about.
+struct Complaints {
+    begun: Instant,
+    last: Option<(String, Complaint)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Complaint {
+    /// Was said before.
+    Known,
+    /// Nodes of a cluster do not start at the same moment.
+    Ordinary,
+    Trouble,
+}
+
+impl Complaints {
+    fn begin(now: Instant) -> Complaints {
+        Complaints { begun: now, last: None }
+    }
+
+    fn judge(&mut self, now: Instant, reason: &str) -> Complaint {
+        let is_early = now.saturating_duration_since(self.begun) < START_UP;
+        let complaint = if is_early { Complaint::Ordinary } else { Complaint::Trouble };
+        let is_known = |(last, before): &(String, Complaint)| last == reason && *before == complaint;
+        if self.last.as_ref().is_some_and(is_known) {
+            return Complaint::Known;
+        }
+        self.last = Some((reason.to_owned(), complaint));
+        complaint
+    }
+
+    fn forget(&mut self) {
+        self.last = None;
+    }
+}
+
 /// Dials for ever, with pauses that grow while it fails.
 async fn keep_connected(link: Arc<Link>, mut dialing: Dialing) {
     let mut pause = dialing.timings.redial_min;
-    let mut last_reason = String::new();
+    let mut complaints = Complaints::begin(Instant::now());
     let mut stop = dialing.stop.clone();
     loop {
         let result = tokio::select! {
@@ -262,17 +302,25 @@ async fn keep_connected(link: Arc<Link>, mut dialing: Dialing) {
             result = connect_and_serve(&link, &mut dialing) => result,
         };
         *link.lock() = None;
-        let (was_connected, reason) = match result {
-            Ok(()) => (true, "the connection ended".to_owned()),
-            Err(error) => (false, error.to_string()),
-        };
-        if was_connected {
-            pause = dialing.timings.redial_min;
-            info!(peer = %link.peer, line = ?link.line, "connection to peer ended");
-        } else if reason != last_reason {
-            warn!(peer = %link.peer, line = ?link.line, reason, "peer not connected");
+        match result {
+            Ok(()) => {
+                pause = dialing.timings.redial_min;
+                complaints.forget();
+                info!(peer = %link.peer, line = ?link.line, "connection to peer ended");
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                match complaints.judge(Instant::now(), &reason) {
+                    Complaint::Known => (),
+                    Complaint::Ordinary => {
+                        info!(peer = %link.peer, line = ?link.line, reason, "peer not connected yet");
+                    }
+                    Complaint::Trouble => {
+                        warn!(peer = %link.peer, line = ?link.line, reason, "peer not connected");
+                    }
+                }
+            }
         }
-        last_reason = reason;
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             () = tokio::time::sleep(pause) => (),
@@ -336,4 +384,23 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_that_start_later_are_no_trouble_and_those_that_never_come_are() {
+        let begun = Instant::now();
+        let mut complaints = Complaints::begin(begun);
+        let mut at = |seconds, reason| complaints.judge(begun + Duration::from_secs(seconds), reason);
+        assert_eq!(at(0, "connection refused"), Complaint::Ordinary);
+        assert_eq!(at(1, "connection refused"), Complaint::Known);
+        assert_eq!(at(2, "node 2 is starting"), Complaint::Ordinary);
+        assert_eq!(at(11, "node 2 is starting"), Complaint::Trouble);
+        assert_eq!(at(12, "node 2 is starting"), Complaint::Known);
+        complaints.forget();
+        assert_eq!(complaints.judge(begun + START_UP, "node 2 is starting"), Complaint::Trouble);
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use photon_core::machine::{Bucket, Changes, Digest, RowKey, Table, decode_holder, encode_holder};
 use photon_types::{GroupId, Holder, Slot, Timestamp};
-use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, FlushOptions, WriteBatch};
+use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, FlushOptions, WriteBatch};
 
 use super::keys;
 use super::meta::{GroupRecord, KeyRules, MetaRecord};
@@ -39,8 +39,8 @@ impl RocksTable {
     /// [`RegistryError::Table`] when RocksDB can not open it, [`RegistryError::TableDamaged`] when
     /// its records can not be read.
     pub fn open(path: &Path, group: GroupId, limits: TableLimits) -> Result<RocksTable, RegistryError> {
-        let fail = |error: rocksdb::Error| table_error("opening", path, &error);
-        let options = options(limits).map_err(fail)?;
+        let fail = |error: rocksdb::Error| open_error(path, &error);
+        let options = options(limits).map_err(|error| table_error("choosing options", path, &error))?;
         let families = [keys::IDS, keys::META].map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
         let db = DB::open_cf_descriptors(&options, path, families).map_err(fail)?;
         let mut table =
@@ -181,6 +181,19 @@ impl Table for RocksTable {
     }
 }
 
+/// Files of RocksDB that are missing or can not be read are no loss: all of it is in the journal.
+fn open_error(path: &Path, error: &rocksdb::Error) -> RegistryError {
+    let text = error.to_string();
+    let is_missing = text.contains("No such file or directory") || text.contains("does not exist");
+    match error.kind() {
+        ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::InvalidArgument | ErrorKind::NotSupported => {
+            RegistryError::TableDamaged { path: path.to_owned(), reason: text }
+        }
+        ErrorKind::IOError if is_missing => RegistryError::TableDamaged { path: path.to_owned(), reason: text },
+        _ => table_error("opening", path, error),
+    }
+}
+
 fn table_error(operation: &'static str, path: &Path, error: &rocksdb::Error) -> RegistryError {
     RegistryError::Table { operation, path: path.to_owned(), reason: error.to_string() }
 }
@@ -297,6 +310,42 @@ mod tests {
         let rows = [LAYOUT.row_key(&key(1)), LAYOUT.row_key(&key(2))];
         assert_eq!(found.applied_end(), Slot(1));
         assert_eq!(found.load(&rows).unwrap(), [Some(Holder::Token(token(1))), None]);
+    }
+
+    /// Whatever file of RocksDB is lost or rots: what to do is said, or the file was not needed.
+    #[test]
+    fn files_of_the_table_that_are_lost_or_damaged_are_said_to_be_rebuilt() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = open(&dir);
+        apply(&mut table, &[vec![insert(1, 1), insert(2, 2)]]);
+        table.flush_and_wait().unwrap();
+        drop(table);
+        let names: Vec<_> = std::fs::read_dir(dir.path().join("table"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let (mut lost, mut rotten) = (0, 0);
+        for name in names {
+            for is_lost in [true, false] {
+                let copy = dir.path().join(format!("{name}-{is_lost}"));
+                std::fs::create_dir(&copy).unwrap();
+                for entry in std::fs::read_dir(dir.path().join("table")).unwrap() {
+                    let entry = entry.unwrap();
+                    std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+                }
+                if is_lost {
+                    std::fs::remove_file(copy.join(&name)).unwrap();
+                } else {
+                    std::fs::write(copy.join(&name), b"rubbish").unwrap();
+                }
+                let Err(error) = RocksTable::open(&copy, GROUP, LIMITS) else { continue };
+                let text = error.to_string();
+                assert!(text.contains("remove that directory"), "{name}: {text}");
+                assert_eq!(error.kind(), crate::error::ErrorKind::Damage, "{name}: {text}");
+                *if is_lost { &mut lost } else { &mut rotten } += 1;
+            }
+        }
+        assert!(2 <= lost && 3 <= rotten, "of a table some files are needed: {lost} and {rotten}");
     }
 
     #[test]
