@@ -190,7 +190,7 @@ impl ServerConfig {
         self.check_members()?;
         self.check_timings()?;
         self.check_limits()?;
-        self.core().check().map_err(|error| RegistryError::Config { message: error.to_string() })
+        self.core(self.member_ids()).check().map_err(|error| RegistryError::Config { message: error.to_string() })
     }
 
     fn check_members(&self) -> Result<(), RegistryError> {
@@ -295,9 +295,9 @@ impl ServerConfig {
         (self, listeners)
     }
 
-    /// What the core is told.
-    pub(crate) fn core(&self) -> photon_core::Config {
-        let mut core = photon_core::Config::new(self.node, GROUP, self.member_ids());
+    /// What the core is told. Whose votes count is said by the birth record, once there is one.
+    pub(crate) fn core(&self, members: Vec<NodeId>) -> photon_core::Config {
+        let mut core = photon_core::Config::new(self.node, GROUP, members);
         let Timings { election_timeout, heartbeat_interval, .. } = self.timings;
         core.timings = photon_core::Timings {
             election_timeout_min: election_timeout,

@@ -17,7 +17,7 @@ use tracing::info;
 
 use crate::chaos::Delays;
 use crate::config::{GROUP, ServerConfig};
-use crate::datadir::DataDir;
+use crate::datadir::{Birth, DataDir};
 use crate::drive::inbox::{Bounds, Inbox};
 use crate::drive::{Driver, DriverParts, Lanes, ReplicaView};
 use crate::error::RegistryError;
@@ -197,7 +197,9 @@ fn recover(
     let records = disk.recovered.records.remove(&GROUP).unwrap_or_default();
     info!(node = %config.node, records = records.len(), applied_end = %table.applied_end(), "replica recovered");
     let now = Now { monotonic: Monotonic(started.elapsed()) };
-    Ok(Replica::recover(config.core(), Prng::new(seed()?), now, records.into_iter(), table.applied_end()))
+    // Equal to those of the configuration (`opening`); the record is what binds.
+    let members = disk.birth.iter().flat_map(Birth::members).map(|(member, _)| member).collect();
+    Ok(Replica::recover(config.core(members), Prng::new(seed()?), now, records.into_iter(), table.applied_end()))
 }
 
 fn seed() -> Result<u64, RegistryError> {

@@ -55,7 +55,7 @@ impl Node {
             handshake,
             members: config.members.clone(),
             timings: config.timings.clone(),
-            retry_after: config.core().timings.retry_after,
+            retry_after: config.core(config.member_ids()).timings.retry_after,
             failure,
             counters,
             serving: OnceLock::new(),

@@ -9,14 +9,14 @@ use std::path::Path;
 
 use photon_core::machine::BUCKET_WIDTH_MICROS;
 use photon_types::{ClusterId, NodeId, Slot};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::config::{GROUP, Limits};
 use crate::datadir::{
     Birth, CreationFacts, DataDir, DataDirError, TableIdentity, TableState, begin_table, check_table,
 };
 use crate::error::RegistryError;
-use crate::journal::{Journal, JournalOptions, Recovered};
+use crate::journal::{Journal, JournalError, JournalOptions, Recovered};
 use crate::rocks::{RocksTable, TABLE_FORMAT, TableLimits};
 
 /// An opened disk that may not be born yet.
@@ -35,8 +35,8 @@ impl OpenedDisk {
     /// Opens the disk, or makes it.
     ///
     /// # Errors
-    /// In use, of another node or cluster, damaged; or the system's.
-    pub fn open(path: &Path, node: NodeId, limits: &Limits) -> Result<OpenedDisk, RegistryError> {
+    /// In use, of another node or cluster, of a cluster with other members, damaged; or the system's.
+    pub fn open(path: &Path, node: NodeId, members: &[NodeId], limits: &Limits) -> Result<OpenedDisk, RegistryError> {
         let facts = CreationFacts { bucket_micros: BUCKET_WIDTH_MICROS };
         let mut data_dir = DataDir::open(path, node, facts)?;
         let table_limits =
@@ -49,13 +49,16 @@ impl OpenedDisk {
             table.iter().map(|table| (GROUP, table.applied_end())).filter(|(_, end)| *end != Slot(0)).collect();
         let options = JournalOptions { segment_bytes: limits.segment_bytes };
         let (journal, recovered) =
-            Journal::open(&data_dir.journal_dir(), data_dir.incarnation(), data_dir.boot(), &applied_ends, options)?;
+            Journal::open(&data_dir.journal_dir(), data_dir.incarnation(), data_dir.boot(), &applied_ends, options)
+                .map_err(|error| mark_rolled_back(&data_dir, error.into()))?;
+        data_dir.record_life(recovered.recovered_end).map_err(|error| mark_rolled_back(&data_dir, error.into()))?;
         if let Some(torn) = &recovered.torn {
             warn!(%node, file = %torn.file.display(), offset = torn.offset, bytes = torn.bytes,
                 "a torn tail of the journal was cut: it was never reported durable");
         }
         let birth = read_birth(&data_dir, &recovered)?;
         if let Some(birth) = &birth {
+            check_members(&data_dir, birth, members)?;
             data_dir.set_cluster(birth.cluster_id())?;
             // A crash came between the birth record and the name of the cluster.
             if table.is_none() {
@@ -81,6 +84,26 @@ impl OpenedDisk {
         self.birth = Some(birth);
         Ok(())
     }
+}
+
+/// A disk that finds itself rolled back keeps that: each start raises its boot and adds to its
+/// journal, so the next one may find nothing.
+fn mark_rolled_back(data_dir: &DataDir, error: RegistryError) -> RegistryError {
+    let is_rolled_back = matches!(
+        &error,
+        RegistryError::Journal(JournalError::RolledBack { .. } | JournalError::SlotMissing { .. })
+            | RegistryError::DataDir(DataDirError::WentBack { .. })
+    );
+    if is_rolled_back && let Err(failed) = data_dir.refusal_mark().write(&error.to_string()) {
+        error!(node = %data_dir.node(), error = %failed, "a refused disk could not be marked: never start it again");
+    }
+    error
+}
+
+fn check_members(data_dir: &DataDir, birth: &Birth, members: &[NodeId]) -> Result<(), RegistryError> {
+    birth.check_members(members).map_err(|difference| RegistryError::Config {
+        message: format!("node {} has the disk {}, whose {difference}", data_dir.node(), data_dir.path().display()),
+    })
 }
 
 fn open_table(data_dir: &DataDir, cluster: ClusterId, limits: TableLimits) -> Result<RocksTable, RegistryError> {

@@ -82,7 +82,9 @@ impl Server {
         let config = Arc::new(config);
 
         let opening = Arc::clone(&config);
-        let disk = blocking(move || OpenedDisk::open(&opening.data_dir, opening.node, &opening.limits)).await?;
+        let disk =
+            blocking(move || OpenedDisk::open(&opening.data_dir, opening.node, &opening.member_ids(), &opening.limits))
+                .await?;
         let failure = Failure::new(config.node);
         let identity = Identity {
             node: config.node,
@@ -90,7 +92,8 @@ impl Server {
             boot: disk.data_dir.boot(),
             nonce: disk.data_dir.nonce(),
             recovered_end: disk.recovered.recovered_end,
-            data_dir: config.data_dir.clone(),
+            past_lives: disk.data_dir.past_lives().to_vec(),
+            mark: disk.data_dir.refusal_mark(),
         };
         let handshake = Arc::new(Handshake::new(
             identity,

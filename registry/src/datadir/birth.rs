@@ -98,6 +98,25 @@ impl Birth {
         self.members.get(&node).copied()
     }
 
+    /// Are they those of the configuration? Quorums are counted over them, so a list in a file must
+    /// not make fewer of them.
+    ///
+    /// # Errors
+    /// What differs, and what to do.
+    pub fn check_members(&self, configured: &[NodeId]) -> Result<(), String> {
+        if self.members.keys().eq(configured) {
+            return Ok(());
+        }
+        let list = |ids: &mut dyn Iterator<Item = &NodeId>| ids.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Err(format!(
+            "cluster {} was born with the members {}, but the configuration lists {}: members can not be changed by \
+             configuration; list the members of the birth",
+            self.cluster_id(),
+            list(&mut self.members.keys()),
+            list(&mut configured.iter()),
+        ))
+    }
+
     /// The bytes that go into the journal.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -48,17 +48,25 @@ pub(super) struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// None where there is no file.
     pub fn read(path: &'a Path, kind: Kind) -> Result<Option<Facts<'a>>, DataDirError> {
+        Facts::read_up_to(path, kind, FACTS_BYTES_MAX)
+    }
+
+    /// As [`Facts::read`], for a kind whose files may be longer.
+    pub fn read_up_to(path: &'a Path, kind: Kind, bytes_max: u64) -> Result<Option<Facts<'a>>, DataDirError> {
         let io = |error| DataDirError::Disk(DiskError::io("reading", path)(error));
         let bytes = match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() && metadata.len() <= FACTS_BYTES_MAX => {
-                std::fs::read(path).map_err(io)?
-            }
+            Ok(metadata) if metadata.is_file() && metadata.len() <= bytes_max => std::fs::read(path).map_err(io)?,
             Ok(_) => return Err(damage(path, "it is no small file")),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io(error)),
         };
         let text = str::from_utf8(&bytes).map_err(|_| damage(path, "it is not a text"))?;
         Ok(Some(Facts { path, facts: decode(path, kind, text)? }))
+    }
+
+    /// All facts, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.facts.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// A fact that must be there.

@@ -2,20 +2,23 @@
 //!
 //! A node id is bound to one disk, and a disk to what it has promised. A wiped disk, a copy, and one
 //! that was rolled back to an older state have forgotten promises: their votes would elect two
-//! leaders. They are told by incarnation, boot, process nonce, and the end of the journal.
+//! leaders. They are told by incarnation, boot, process nonce, the end of the journal, and the history
+//! of all this: numbers alone grow with each start, also those of a copy.
 //!
-//! Invariant: what was heard of a disk only grows while this process lives. (A rollback while all
-//! peers restart, too, is not detected.)
+//! Invariant: what was heard of a disk is replaced only by a later life of the same story, while this
+//! process lives. (Not detected: a rollback when no running peer remembers what the disk said before,
+//! since all that knew are down, were restarted, or were cut off.)
 
 use std::collections::BTreeMap;
 
 use photon_types::{ClusterId, Incarnation, NodeId};
 
 use super::birth::Birth;
+use super::history::{PAST_LIVES_MAX, PastLife};
 use crate::journal::JournalPosition;
 
 /// What a peer states about itself in a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Who it says it is.
     pub node: NodeId,
@@ -28,6 +31,9 @@ pub struct Statement {
     /// Where its journal ended when this boot recovered it (`Recovered::recovered_end`): the same
     /// in every handshake of a process.
     pub recovered_end: JournalPosition,
+    /// Its starts before this one, the oldest first; together with this one they are one story
+    /// (`is_one_story`). At most the last [`PAST_LIVES_MAX`].
+    pub past_lives: Vec<PastLife>,
     /// Its cluster; None before its birth record is durable.
     pub cluster: Option<ClusterId>,
 }
@@ -94,16 +100,38 @@ pub enum PeerRefusal {
         stated: u64,
     },
     /// Two processes of one boot.
-    #[error("two processes run boot {boot} of the data directory of node {node}: it was copied or rolled back")]
+    #[error("two processes had boot {boot} of the data directory of node {node}: it was copied or rolled back")]
     SecondProcess {
         /// The peer.
         node: NodeId,
         /// The boot.
         boot: u64,
     },
-    /// The journal ends before what an earlier boot has said is durable.
+    /// A boot that was heard is not in its history.
     #[error(
-        "the journal of node {node} ends at {stated}, but it was heard to be durable up to {heard}: the data directory \
+        "the history of the data directory of node {node} does not have boot {heard}, which was heard: it was copied or \
+         rolled back"
+    )]
+    BootUnknown {
+        /// The peer.
+        node: NodeId,
+        /// The last boot that was heard.
+        heard: u64,
+    },
+    /// Its history does not go back to the boot that was heard.
+    #[error(
+        "node {node} states its last {PAST_LIVES_MAX} starts, and boot {heard}, which was heard last, is older: whether \
+         its disk is still the same can not be told; restart the node that says this, and it asks no more"
+    )]
+    HistoryTooShort {
+        /// The peer.
+        node: NodeId,
+        /// The last boot that was heard.
+        heard: u64,
+    },
+    /// The journal ended before what an earlier boot has said is durable.
+    #[error(
+        "the journal of node {node} ended at {stated}, but it was heard to be durable up to {heard}: the data directory \
          was rolled back, or its last group of records has rotted"
     )]
     JournalWentBack {
@@ -111,7 +139,7 @@ pub enum PeerRefusal {
         node: NodeId,
         /// The highest heard.
         heard: JournalPosition,
-        /// Where this boot found its end.
+        /// Where the next boot found its end.
         stated: JournalPosition,
     },
 }
@@ -166,7 +194,7 @@ impl PeerLedger {
     /// # Errors
     /// Why the peer is refused.
     pub fn judge(&self, members: &[NodeId], birth: Option<&Birth>, statement: &Statement) -> Result<(), PeerRefusal> {
-        let Statement { node, incarnation, boot, nonce, recovered_end, cluster } = *statement;
+        let Statement { node, incarnation, boot, nonce, cluster, .. } = *statement;
         if !members.contains(&node) {
             return Err(PeerRefusal::NotMember { node });
         }
@@ -186,10 +214,7 @@ impl PeerLedger {
             // The same process dials again: its recovered end is an old story.
             return if nonce == heard.nonce { Ok(()) } else { Err(PeerRefusal::SecondProcess { node, boot }) };
         }
-        if recovered_end < heard.journal_end {
-            return Err(PeerRefusal::JournalWentBack { node, heard: heard.journal_end, stated: recovered_end });
-        }
-        Ok(())
+        judge_history(heard, statement)
     }
 
     /// A believed peer said, in a heartbeat or envelope, how far its journal is durable. Ignored from
@@ -199,6 +224,32 @@ impl PeerLedger {
             heard.journal_end = heard.journal_end.max(synced_end);
         }
     }
+}
+
+/// Is a later boot one of the same story? It must have lived the boot that was heard, as the process
+/// that was heard, and the start after that must have found all that it said is durable. What follows
+/// is one story with it (`is_one_story`).
+fn judge_history(heard: &Heard, statement: &Statement) -> Result<(), PeerRefusal> {
+    let Statement { node, boot, nonce, recovered_end, ref past_lives, .. } = *statement;
+    let Some(at) = past_lives.iter().position(|life| life.boot == heard.boot) else {
+        let is_cut =
+            past_lives.len() == PAST_LIVES_MAX && past_lives.first().is_some_and(|life| heard.boot < life.boot);
+        let heard = heard.boot;
+        return Err(match is_cut {
+            true => PeerRefusal::HistoryTooShort { node, heard },
+            false => PeerRefusal::BootUnknown { node, heard },
+        });
+    };
+    if past_lives[at].nonce != heard.nonce {
+        return Err(PeerRefusal::SecondProcess { node, boot: heard.boot });
+    }
+    let this = PastLife { boot, nonce, recovered_end };
+    let next = past_lives.get(at + 1).unwrap_or(&this);
+    if next.recovered_end < heard.journal_end {
+        let (heard, stated) = (heard.journal_end, next.recovered_end);
+        return Err(PeerRefusal::JournalWentBack { node, heard, stated });
+    }
+    Ok(())
 }
 
 /// Compares with the disks that were there at birth.
@@ -220,124 +271,4 @@ fn judge_birth(birth: &Birth, statement: &Statement) -> Result<(), PeerRefusal> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
-
-    fn disk(number: u8) -> Incarnation {
-        Incarnation([number; 16])
-    }
-
-    fn birth() -> Birth {
-        Birth::new([(NodeId(1), disk(1)), (NodeId(2), disk(2)), (NodeId(3), disk(3))]).unwrap()
-    }
-
-    fn at(segment: u64, byte: u64) -> JournalPosition {
-        JournalPosition { segment, byte }
-    }
-
-    /// Node 2 in its fifth boot, as it should be.
-    fn good() -> Statement {
-        Statement {
-            node: NodeId(2),
-            incarnation: disk(2),
-            boot: 5,
-            nonce: 50,
-            recovered_end: at(4, 8192),
-            cluster: Some(birth().cluster_id()),
-        }
-    }
-
-    /// A ledger that has heard the good statement, and a heartbeat after it.
-    fn ledger() -> PeerLedger {
-        let mut ledger = PeerLedger::default();
-        ledger.admit(&MEMBERS, Some(&birth()), &good()).unwrap();
-        ledger.hear(NodeId(2), 50, at(5, 4096));
-        ledger
-    }
-
-    #[track_caller]
-    fn check(ledger: &PeerLedger, statement: Statement, want: Result<(), PeerRefusal>) {
-        assert_eq!(ledger.judge(&MEMBERS, Some(&birth()), &statement), want);
-    }
-
-    #[test]
-    fn a_process_may_dial_again_and_a_disk_may_be_started_again() {
-        let mut ledger = ledger();
-        check(&ledger, good(), Ok(()));
-        let restarted = Statement { boot: 6, nonce: 60, recovered_end: at(5, 4096), ..good() };
-        ledger.admit(&MEMBERS, Some(&birth()), &restarted).unwrap();
-        check(&ledger, restarted, Ok(()));
-        // Boots that we did not hear of do not matter.
-        check(&ledger, Statement { boot: 9, nonce: 90, recovered_end: at(7, 0), ..good() }, Ok(()));
-    }
-
-    #[test]
-    fn copies_and_rolled_back_disks_are_told() {
-        let ledger = ledger();
-        let node = NodeId(2);
-        let refused = |statement, want| check(&ledger, statement, Err(want));
-        refused(Statement { boot: 4, nonce: 40, ..good() }, PeerRefusal::BootWentBack { node, heard: 5, stated: 4 });
-        refused(Statement { nonce: 51, ..good() }, PeerRefusal::SecondProcess { node, boot: 5 });
-        let (heard, stated) = (at(5, 4096), at(5, 0));
-        refused(
-            Statement { boot: 6, nonce: 60, recovered_end: stated, ..good() },
-            PeerRefusal::JournalWentBack { node, heard, stated },
-        );
-        refused(Statement { boot: 6, nonce: 60, cluster: None, ..good() }, PeerRefusal::BirthForgotten { node });
-    }
-
-    #[test]
-    fn the_old_process_of_a_restarted_disk_is_not_heard() {
-        let mut ledger = ledger();
-        let restarted = Statement { boot: 6, nonce: 60, recovered_end: at(5, 4096), ..good() };
-        ledger.admit(&MEMBERS, Some(&birth()), &restarted).unwrap();
-        ledger.hear(NodeId(2), 50, at(99, 0));
-        ledger.hear(NodeId(3), 50, at(99, 0));
-        let again = Statement { boot: 7, nonce: 70, recovered_end: at(6, 0), ..good() };
-        check(&ledger, again, Ok(()));
-        check(&ledger, good(), Err(PeerRefusal::BootWentBack { node: NodeId(2), heard: 6, stated: 5 }));
-    }
-
-    #[test]
-    fn what_was_heard_survives_a_refusal() {
-        let mut ledger = ledger();
-        let back = Statement { boot: 6, nonce: 60, recovered_end: at(1, 0), ..good() };
-        assert!(ledger.admit(&MEMBERS, Some(&birth()), &back).is_err());
-        assert!(ledger.admit(&MEMBERS, Some(&birth()), &back).is_err());
-        check(&ledger, good(), Ok(()));
-    }
-
-    #[test]
-    fn other_disks_under_a_member_s_id_are_refused() {
-        let ledger = PeerLedger::default();
-        let (node, born, stated) = (NodeId(2), disk(2), disk(9));
-        let other = Statement { incarnation: stated, boot: 1, ..good() };
-        check(&ledger, other, Err(PeerRefusal::Wiped { node, born, stated }));
-        check(&ledger, Statement { cluster: None, ..other }, Err(PeerRefusal::Empty { node, born, stated }));
-        // The right disk, which has met us but not yet written its birth record.
-        check(&ledger, Statement { cluster: None, ..good() }, Ok(()));
-        let theirs = ClusterId([8; 16]);
-        let ours = birth().cluster_id();
-        check(
-            &ledger,
-            Statement { cluster: Some(theirs), ..other },
-            Err(PeerRefusal::WrongCluster { node, ours, theirs }),
-        );
-        let stranger = NodeId(4);
-        check(&ledger, Statement { node: stranger, ..good() }, Err(PeerRefusal::NotMember { node: stranger }));
-    }
-
-    #[test]
-    fn before_birth_a_disk_may_be_replaced() {
-        let mut ledger = PeerLedger::default();
-        let unborn = Statement { cluster: None, ..good() };
-        ledger.admit(&MEMBERS, None, &unborn).unwrap();
-        let replaced = Statement { incarnation: disk(9), boot: 1, nonce: 1, recovered_end: at(1, 0), ..unborn };
-        ledger.admit(&MEMBERS, None, &replaced).unwrap();
-        // But one disk still has one story.
-        let back = Statement { boot: 0, ..replaced };
-        assert!(ledger.judge(&MEMBERS, None, &back).is_err());
-    }
-}
+mod tests;

@@ -5,6 +5,8 @@
 //!   lock        held by flock for the life of the process
 //!   identity    node id, incarnation, facts fixed at creation; never changed
 //!   boot        how often this disk was started; raised durably before anything else
+//!   history     one line for each start that may have spoken to peers; see `history`
+//!   refused     only in a disk that can never vote again: why; see `mark`
 //!   cluster     the cluster id, once the birth record is durable; never changed
 //!   journal/    see `journal`
 //!   table/      RocksDB, with a file PHOTON that names cluster, incarnation and table format
@@ -17,21 +19,26 @@
 //! Not here: what peers think of the disk (`ledger` judges, the peers' door asks).
 
 mod birth;
+mod history;
 mod identity;
 mod ledger;
+mod mark;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use photon_disk::lock::LockFile;
 use photon_disk::{DiskError, durable};
 use photon_types::{ClusterId, Incarnation, NodeId};
 
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalPosition};
 use identity::{Facts, Kind, encode};
 
 pub use birth::{Birth, BirthError};
+pub use history::{PAST_LIVES_MAX, PastLife, is_one_story};
 pub use ledger::{PeerLedger, PeerRefusal, Statement};
+pub use mark::RefusalMark;
 pub use table::{TableIdentity, TableState, begin_table, check_table};
 
 const IDENTITY: Kind = Kind { name: "registry-node", version: 1 };
@@ -54,8 +61,10 @@ pub struct DataDir {
     boot: u64,
     nonce: u64,
     cluster: Option<ClusterId>,
+    /// Before this start.
+    past_lives: Vec<PastLife>,
     /// Dropped last: it ends the claim.
-    _lock: LockFile,
+    lock: Arc<LockFile>,
 }
 
 /// Why a data directory can not be used.
@@ -74,6 +83,48 @@ pub enum DataDirError {
         path: PathBuf,
         /// What is missing.
         reason: String,
+    },
+    /// A peer, or the node itself, found that it is not the disk it was.
+    #[error(
+        "the data directory {} was refused for ever: {reason}; this disk can never vote again: keep it for analysis and \
+         let the other nodes go on (operations guide, \"What a registry node refuses\")",
+        path.display()
+    )]
+    Marked {
+        /// The directory.
+        path: PathBuf,
+        /// As kept in it.
+        reason: String,
+    },
+    /// This start found less than an earlier one did.
+    #[error(
+        "the data directory {} was rolled back: boot {boot} finds the end of its journal at {found}, but boot {past} \
+         found it at {kept}; this disk can never vote again",
+        path.display()
+    )]
+    WentBack {
+        /// The directory.
+        path: PathBuf,
+        /// This start.
+        boot: u64,
+        /// Where the journal ends.
+        found: JournalPosition,
+        /// The last start in its history.
+        past: u64,
+        /// Where the journal ended then.
+        kept: JournalPosition,
+    },
+    /// RocksDB's directory has lost the file that says whose it is.
+    #[error(
+        "{} has no file {name:?}, which says whose table it is; remove this table directory, and only this one: it will \
+         be rebuilt from the journal",
+        path.display()
+    )]
+    TableUnnamed {
+        /// The directory of the table.
+        path: PathBuf,
+        /// The file.
+        name: &'static str,
     },
     /// It belongs to another member.
     #[error("the data directory {} belongs to node {found}, this is node {expected}; correct the node id or the directory", path.display())]
@@ -153,6 +204,9 @@ impl DataDirError {
         match self {
             DataDirError::InUse { .. }
             | DataDirError::Foreign { .. }
+            | DataDirError::Marked { .. }
+            | DataDirError::WentBack { .. }
+            | DataDirError::TableUnnamed { .. }
             | DataDirError::WrongNode { .. }
             | DataDirError::FactDiffers { .. }
             | DataDirError::WrongCluster { .. }
@@ -185,13 +239,50 @@ impl DataDir {
             Err(error) => return Err(error),
         };
         let incarnation = read_identity(path, node, facts)?;
+        mark::check(path)?;
+        let past_lives = history::read(&path.join("history"))?;
         let boot = raise_boot(&path.join("boot"))?;
         let cluster = match Facts::read(&path.join("cluster"), CLUSTER)? {
             Some(kept) => Some(kept.get("cluster")?),
             None => None,
         };
         let nonce = u64::from_be_bytes(random()?);
-        Ok(DataDir { path: path.to_owned(), node, incarnation, boot, nonce, cluster, _lock: lock })
+        let lock = Arc::new(lock);
+        Ok(DataDir { path: path.to_owned(), node, incarnation, boot, nonce, cluster, past_lives, lock })
+    }
+
+    /// Adds this start to the history, durably. To be called once, before anything is said to a peer.
+    ///
+    /// # Errors
+    /// [`DataDirError::WentBack`] when the journal ends before where an earlier start found it, or
+    /// the history knows of later starts; [`DataDirError::Disk`].
+    pub fn record_life(&self, recovered_end: JournalPosition) -> Result<(), DataDirError> {
+        let life = PastLife { boot: self.boot, nonce: self.nonce, recovered_end };
+        if let Some(last) = self.past_lives.last().filter(|last| !life.can_follow(last)) {
+            let (path, boot, found) = (self.path.clone(), self.boot, recovered_end);
+            return Err(DataDirError::WentBack { path, boot, found, past: last.boot, kept: last.recovered_end });
+        }
+        let mut lives = self.past_lives.clone();
+        lives.push(life);
+        history::write(&self.path.join("history"), &lives)
+    }
+
+    /// The starts before this one that may have spoken to peers, the oldest first.
+    #[must_use]
+    pub fn past_lives(&self) -> &[PastLife] {
+        &self.past_lives
+    }
+
+    /// For whoever learns that this disk can never vote again.
+    #[must_use]
+    pub fn refusal_mark(&self) -> RefusalMark {
+        RefusalMark { path: self.path.clone(), lock: Arc::downgrade(&self.lock) }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whose it is.
@@ -266,6 +357,7 @@ fn create(path: &Path, node: NodeId, facts: CreationFacts) -> Result<LockFile, D
         ];
         durable::write_new(&hidden.join("identity"), encode(IDENTITY, &identity).as_bytes())?;
         durable::write_new(&hidden.join("boot"), encode(BOOT, &[("boot", "0".to_owned())]).as_bytes())?;
+        durable::write_new(&hidden.join("history"), history::text_of(&[]).as_bytes())?;
         Ok(Journal::create(&hidden.join("journal"))?)
     })?;
     Ok(lock)

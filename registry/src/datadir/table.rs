@@ -45,10 +45,7 @@ pub fn check_table(dir: &Path, ours: &TableIdentity) -> Result<TableState, DataD
             // RocksDB's own files never stand here without ours; a temporary of ours may.
             Ok(mut entries) => match entries.find(|entry| !entry.as_ref().is_ok_and(is_temporary)) {
                 None => Ok(TableState::Missing),
-                Some(_) => {
-                    let reason = format!("it has no file {NAME:?}");
-                    Err(DataDirError::Foreign { path: dir.to_owned(), reason })
-                }
+                Some(_) => Err(DataDirError::TableUnnamed { path: dir.to_owned(), name: NAME }),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(TableState::Missing),
             Err(error) => Err(DiskError::io("listing", dir)(error).into()),

@@ -84,6 +84,87 @@ fn a_lost_boot_file_is_damage() {
     assert_eq!(open(&path).unwrap().boot(), 8);
 }
 
+fn position(segment: u64, byte: u64) -> JournalPosition {
+    JournalPosition { segment, byte }
+}
+
+#[test]
+fn the_history_has_a_line_for_each_start_that_could_speak() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    let mut nonces = Vec::new();
+    for boot in 1..=3 {
+        let opened = open(&path).unwrap();
+        assert_eq!(opened.past_lives().len(), nonces.len());
+        // Killed before it knew its journal.
+        if boot != 2 {
+            opened.record_life(position(boot, 4096)).unwrap();
+            nonces.push((boot, opened.nonce()));
+        }
+    }
+    let kept: Vec<(u64, u64)> = open(&path).unwrap().past_lives().iter().map(|life| (life.boot, life.nonce)).collect();
+    assert_eq!(kept, nonces);
+    fs::remove_file(path.join("history")).unwrap();
+    assert!(open(&path).unwrap_err().is_damage());
+}
+
+#[test]
+fn a_long_history_keeps_its_last_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("history");
+    let count = PAST_LIVES_MAX as u64 + 5;
+    // As long as lines can be.
+    let base = u64::MAX - count;
+    let life = |n| PastLife { boot: base + n, nonce: u64::MAX, recovered_end: position(base + n, u64::MAX) };
+    let lives: Vec<PastLife> = (0..count).map(life).collect();
+    history::write(&file, &lives).unwrap();
+    assert_eq!(history::read(&file).unwrap(), lives[5..]);
+    // Two lines in the wrong order of their ends are no disk's.
+    let back = [life(0), PastLife { recovered_end: position(1, 0), ..life(1) }];
+    history::write(&file, &back).unwrap();
+    assert!(history::read(&file).unwrap_err().is_damage());
+}
+
+#[test]
+fn a_journal_that_went_back_is_seen_by_its_own_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    open(&path).unwrap().record_life(position(3, 4096)).unwrap();
+    let error = open(&path).unwrap().record_life(position(3, 0)).unwrap_err();
+    assert!(error.is_refusal());
+    assert!(error.to_string().contains("rolled back: boot 2 finds the end of its journal at 3:0"), "{error}");
+    // Of two that fit each other no rollback can be told here; peers can.
+    open(&path).unwrap().record_life(position(3, 4096)).unwrap();
+    // A counter that was rolled back alone.
+    fs::write(path.join("boot"), encode(BOOT, &[("boot", "0".to_owned())])).unwrap();
+    assert!(open(&path).unwrap().record_life(position(9, 0)).is_err());
+}
+
+#[test]
+fn a_marked_directory_is_never_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1");
+    let opened = open(&path).unwrap();
+    let mark = opened.refusal_mark();
+    mark.write("node 2 says:\nit was rolled back").unwrap();
+    mark.write("another reason").unwrap();
+    drop(opened);
+    for _ in 0..3 {
+        refused(open(&path), "refused for ever: node 2 says: it was rolled back; this disk can never vote again");
+    }
+    // A cut mark is a mark.
+    fs::write(path.join("refused"), b"photon regis").unwrap();
+    assert!(open(&path).unwrap_err().is_damage());
+    // Whoever is late does not write into what may be another process's by now.
+    fs::remove_file(path.join("refused")).unwrap();
+    mark.write("late").unwrap();
+    assert_eq!(open(&path).unwrap().boot(), 2);
+    let long = open(&path).unwrap();
+    long.refusal_mark().write(&"é".repeat(10_000)).unwrap();
+    drop(long);
+    refused(open(&path), "éé");
+}
+
 #[test]
 fn the_cluster_is_kept_once_and_for_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,5 +198,9 @@ fn a_table_of_another_disk_is_refused_and_a_missing_one_is_begun() {
     }
     fs::write(table.join("CURRENT"), b"x").unwrap();
     fs::remove_file(table.join("PHOTON")).unwrap();
-    assert!(check_table(&table, &ours).unwrap_err().is_refusal());
+    let unnamed = check_table(&table, &ours).unwrap_err();
+    assert!(unnamed.is_refusal());
+    // On the disk of a voter "name an empty directory" would cost the vote.
+    assert!(unnamed.to_string().contains("remove this table directory, and only this one"), "{unnamed}");
+    assert!(!unnamed.to_string().contains("empty"), "{unnamed}");
 }

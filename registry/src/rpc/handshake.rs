@@ -8,17 +8,18 @@
 //! write the same record. Not here: writing it (`server`), the streams (`lanes::peers`, `rpc::peer`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use photon_proto::convert::{self, ConvertError};
 use photon_proto::peer as wire;
 use photon_types::{ClusterId, Incarnation, NodeId};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::config::{PEER_PROTOCOL, fingerprint_difference};
-use crate::datadir::{Birth, BirthError, PeerLedger, PeerRefusal, Statement};
+use crate::datadir::{
+    Birth, BirthError, PAST_LIVES_MAX, PastLife, PeerLedger, PeerRefusal, RefusalMark, Statement, is_one_story,
+};
 use crate::error::RegistryError;
 use crate::failure::Failure;
 use crate::journal::JournalPosition;
@@ -33,7 +34,10 @@ pub(crate) struct Identity {
     pub nonce: u64,
     /// Where the good groups of earlier lives ended in its journal.
     pub recovered_end: JournalPosition,
-    pub data_dir: PathBuf,
+    /// The starts of its disk before this one.
+    pub past_lives: Vec<PastLife>,
+    /// For the day when its disk is refused.
+    pub mark: RefusalMark,
 }
 
 /// One life of a peer, as stated by its hello: what its later messages are held against.
@@ -134,6 +138,7 @@ impl Handshake {
             cluster_id: birth.as_ref().map(|birth| birth.cluster_id().0.to_vec().into()).unwrap_or_default(),
             birth: birth.iter().flat_map(Birth::members).map(birth_member_to_wire).collect(),
             fingerprint: self.fingerprint.clone(),
+            past_lives: self.me.past_lives.iter().map(past_life_to_wire).collect(),
         }
     }
 
@@ -145,16 +150,21 @@ impl Handshake {
             Ok(_) => {
                 self.lock().refused.remove(&node);
             }
-            Err(Refused { reason, .. }) => self.log_refusal(node, reason),
+            Err(refused) => self.log_refusal(node, refused),
         }
         result
     }
 
     /// Once for each reason: a refused peer comes back every second. All strangers count as one.
-    fn log_refusal(&self, node: NodeId, reason: &str) {
+    fn log_refusal(&self, node: NodeId, Refused { refusal, reason }: &Refused) {
         let key = if self.members.contains(&node) { node } else { NodeId(0) };
-        let before = self.lock().refused.insert(key, reason.to_owned());
-        if before.as_deref() != Some(reason) {
+        let before = self.lock().refused.insert(key, reason.clone());
+        if before.as_ref() == Some(reason) {
+            return;
+        }
+        if *refusal == wire::Refusal::NotBorn {
+            info!(node = %self.me.node, peer = %node, reason, "peer has to wait");
+        } else {
             warn!(node = %self.me.node, peer = %node, reason, "peer refused");
         }
     }
@@ -189,14 +199,15 @@ impl Handshake {
     fn on_refused(&self, peer: NodeId, refusal: wire::Refusal, reason: &str) {
         match refusal {
             wire::Refusal::Wiped | wire::Refusal::RolledBack => {
-                self.refuse_own_disk(format!("node {peer} says: {reason}"));
+                self.condemn_own_disk(format!("node {peer} says: {reason}"));
             }
             wire::Refusal::Unspecified
             | wire::Refusal::Protocol
             | wire::Refusal::NotMember
             | wire::Refusal::WrongCluster
             | wire::Refusal::Config
-            | wire::Refusal::NotBorn => (),
+            | wire::Refusal::NotBorn
+            | wire::Refusal::HistoryTooShort => (),
         }
     }
 
@@ -221,7 +232,19 @@ impl Handshake {
     }
 
     fn refuse_own_disk(&self, reason: String) {
-        self.failure.report(RegistryError::DataDirRefused { path: self.me.data_dir.clone(), reason });
+        let path = self.me.mark.data_dir().to_owned();
+        self.failure.report(RegistryError::DataDirRefused { path, reason });
+    }
+
+    /// This disk is not what was born under its id. Who knows that now may be gone at the next start:
+    /// so the disk keeps it, before the process ends.
+    fn condemn_own_disk(&self, reason: String) {
+        if let Err(error) = self.me.mark.write(&reason) {
+            error!(node = %self.me.node, %error, reason, "a refused disk could not be marked: never start it again");
+        }
+        self.refuse_own_disk(format!(
+            "{reason}; this disk can never vote again: keep it for analysis and let the other nodes go on"
+        ));
     }
 
     fn judge(&self, hello: wire::Hello) -> Result<PeerLife, Refused> {
@@ -273,6 +296,7 @@ impl Handshake {
             refusal: wire::Refusal::Protocol,
             reason: format!("the hello of node {node} can not be read: {error}"),
         };
+        let past_lives = read_past_lives(&hello).map_err(unreadable)?;
         let birth = read_birth(&hello).map_err(unreadable)?;
         let stated = convert::optional_cluster_id(&hello.cluster_id).map_err(|error| unreadable(error.into()))?;
         if stated != birth.as_ref().map(Birth::cluster_id) {
@@ -285,6 +309,7 @@ impl Handshake {
             boot: hello.boot,
             nonce: hello.nonce,
             recovered_end: position_from_wire(hello.recovered_end),
+            past_lives,
             cluster: stated,
         };
         Ok(Heard { statement, birth })
@@ -300,8 +325,7 @@ impl Handshake {
         };
         if birth.incarnation_of(me) == Some(ours) && birth.incarnation_of(statement.node) == Some(statement.incarnation)
         {
-            self.agree(birth);
-            return Ok(());
+            return self.agree_to_peers_birth(statement.node, birth);
         }
         let bound = birth.incarnation_of(me).map_or("no disk".to_owned(), |bound| format!("disk {bound}"));
         let reason = format!(
@@ -310,8 +334,25 @@ impl Handshake {
             statement.node,
             birth.cluster_id()
         );
-        self.refuse_own_disk(reason.clone());
-        Err(Refused { refusal: wire::Refusal::WrongCluster, reason })
+        self.condemn_own_disk(reason.clone());
+        // Not "another cluster": a node without a birth record has none, and its peer must not count
+        // it as foreign.
+        Err(Refused { refusal: wire::Refusal::NotBorn, reason })
+    }
+
+    /// A quorum is counted over the members of the birth: they must be those of the configuration.
+    fn agree_to_peers_birth(&self, peer: NodeId, birth: Birth) -> Result<(), Refused> {
+        match birth.check_members(&self.members) {
+            Ok(()) => {
+                self.agree(birth);
+                Ok(())
+            }
+            Err(difference) => {
+                let message = format!("node {peer} has the birth record of this cluster, and {difference}");
+                self.failure.report(RegistryError::Config { message: message.clone() });
+                Err(Refused { refusal: wire::Refusal::Config, reason: message })
+            }
+        }
     }
 
     fn agree_when_all_have_met(&self, state: &State) {
@@ -395,6 +436,10 @@ enum HelloError {
     Convert(#[from] ConvertError),
     #[error(transparent)]
     Birth(#[from] BirthError),
+    #[error("the history of its disk has {0} starts, at most {PAST_LIVES_MAX} are allowed")]
+    HistoryTooLong(usize),
+    #[error("the history of its disk is not one story")]
+    HistoryMixed,
 }
 
 fn read_birth(hello: &wire::Hello) -> Result<Option<Birth>, HelloError> {
@@ -404,6 +449,27 @@ fn read_birth(hello: &wire::Hello) -> Result<Option<Birth>, HelloError> {
     let member = |member: &wire::BirthMember| Ok((NodeId(member.node_id), convert::incarnation(&member.incarnation)?));
     let members: Vec<(NodeId, Incarnation)> = hello.birth.iter().map(member).collect::<Result<_, ConvertError>>()?;
     Ok(Some(Birth::new(members)?))
+}
+
+/// Together with the life that speaks they must be what one disk can have lived.
+fn read_past_lives(hello: &wire::Hello) -> Result<Vec<PastLife>, HelloError> {
+    if PAST_LIVES_MAX < hello.past_lives.len() {
+        return Err(HelloError::HistoryTooLong(hello.past_lives.len()));
+    }
+    let past_life = |life: &wire::PastLife| PastLife {
+        boot: life.boot,
+        nonce: life.nonce,
+        recovered_end: position_from_wire(life.recovered_end),
+    };
+    let past_lives: Vec<PastLife> = hello.past_lives.iter().map(past_life).collect();
+    let recovered_end = position_from_wire(hello.recovered_end);
+    let this = PastLife { boot: hello.boot, nonce: hello.nonce, recovered_end };
+    if is_one_story(past_lives.iter().chain([&this])) { Ok(past_lives) } else { Err(HelloError::HistoryMixed) }
+}
+
+fn past_life_to_wire(life: &PastLife) -> wire::PastLife {
+    let PastLife { boot, nonce, recovered_end } = *life;
+    wire::PastLife { boot, nonce, recovered_end: Some(position_to_wire(recovered_end)) }
 }
 
 fn birth_member_to_wire((node, incarnation): (NodeId, Incarnation)) -> wire::BirthMember {
@@ -418,7 +484,9 @@ fn refusal_to_wire(refusal: &PeerRefusal) -> wire::Refusal {
         PeerRefusal::BirthForgotten { .. }
         | PeerRefusal::BootWentBack { .. }
         | PeerRefusal::SecondProcess { .. }
+        | PeerRefusal::BootUnknown { .. }
         | PeerRefusal::JournalWentBack { .. } => wire::Refusal::RolledBack,
+        PeerRefusal::HistoryTooShort { .. } => wire::Refusal::HistoryTooShort,
     }
 }
 
@@ -432,139 +500,4 @@ pub(crate) fn position_from_wire(position: Option<wire::JournalPosition>) -> Jou
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MEMBERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
-
-    fn identity(node: u32, disk: u8, boot: u64) -> Identity {
-        Identity {
-            node: NodeId(node),
-            incarnation: Incarnation([disk; 16]),
-            boot,
-            nonce: boot * 100 + u64::from(disk),
-            recovered_end: JournalPosition { segment: boot, byte: 0 },
-            data_dir: format!("data/{node}").into(),
-        }
-    }
-
-    fn handshake(identity: Identity, birth: Option<Birth>) -> Handshake {
-        let failure = Failure::new(identity.node);
-        Handshake::new(identity, MEMBERS.to_vec(), "members = 1,2,3".into(), birth, failure)
-    }
-
-    fn unborn(node: u32) -> Handshake {
-        handshake(identity(node, u8::try_from(node).unwrap(), 1), None)
-    }
-
-    /// Both sides of a call from one to the other.
-    fn call(from: &Handshake, to: &Handshake) -> Result<(), HandshakeError> {
-        let reply = match to.on_hello(from.hello(to.me.node)) {
-            Ok(life) => wire::HelloReply { reply: Some(wire::hello_reply::Reply::Welcome(to.hello(life.node))) },
-            Err(refused) => refused.to_wire(),
-        };
-        from.on_reply(to.me.node, reply).map(|_| ())
-    }
-
-    fn birth() -> Birth {
-        Birth::new(MEMBERS.map(|node| (node, Incarnation([u8::try_from(node.0).unwrap(); 16])))).unwrap()
-    }
-
-    #[tokio::test]
-    async fn all_members_agree_on_one_birth() {
-        let nodes = [unborn(1), unborn(2), unborn(3)];
-        call(&nodes[0], &nodes[1]).unwrap();
-        call(&nodes[2], &nodes[0]).unwrap();
-        assert_eq!(nodes[0].agreed_birth().await, birth());
-        assert_eq!(nodes[2].unmet(), [NodeId(2)]);
-        // Node 3 has met only node 1, but that one is born now, and its record holds.
-        nodes[0].on_born(birth());
-        call(&nodes[2], &nodes[0]).unwrap();
-        assert_eq!(nodes[2].agreed_birth().await, birth());
-        assert_eq!(nodes[0].cluster_id(), Some(birth().cluster_id()));
-    }
-
-    #[test]
-    fn a_new_disk_under_a_known_id_is_refused_on_both_sides() {
-        let born = handshake(identity(1, 1, 1), Some(birth()));
-        let wiped = handshake(identity(2, 77, 1), None);
-        let error = call(&wiped, &born).unwrap_err().to_string();
-        assert!(error.contains("wiped disk"), "{error}");
-        let own = wiped.failure.get().expect("its disk can never vote").to_string();
-        assert!(own.contains("data directory data/2 is refused: node 1 says"), "{own}");
-        // The other way round it finds out by itself.
-        let wiped = handshake(identity(2, 77, 1), None);
-        assert!(call(&born, &wiped).is_err());
-        let own = wiped.failure.get().expect("its disk can never vote").to_string();
-        assert!(own.contains("can not vote under its old id"), "{own}");
-        assert!(born.failure.get().is_none());
-    }
-
-    #[test]
-    fn what_must_agree_is_compared_and_named() {
-        let other = Handshake::new(
-            identity(2, 2, 1),
-            vec![NodeId(1), NodeId(2)],
-            "members = 1,2".into(),
-            None,
-            Failure::new(NodeId(2)),
-        );
-        let error = call(&other, &unborn(1)).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "node 1 refuses this node: the configurations of nodes 1 (here) and 2 (there) differ: \
-             members is 1,2,3 here and 1,2 there"
-        );
-        let mut hello = unborn(2).hello(NodeId(3));
-        let refused = unborn(1).on_hello(hello.clone()).unwrap_err();
-        assert_eq!(refused.refusal, wire::Refusal::NotMember);
-        assert_eq!(refused.reason, "node 3 was called, but this is node 1: check the addresses");
-        (hello.to_node_id, hello.protocol) = (1, 9);
-        assert_eq!(unborn(1).on_hello(hello).unwrap_err().refusal, wire::Refusal::Protocol);
-    }
-
-    #[test]
-    fn bytes_of_a_hello_are_not_trusted() {
-        let born = handshake(identity(2, 2, 1), Some(birth()));
-        let good = born.hello(NodeId(1));
-        let refused = |change: fn(&mut wire::Hello), part: &str| {
-            let mut hello = good.clone();
-            change(&mut hello);
-            let refused = unborn(1).on_hello(hello).unwrap_err();
-            assert_eq!(refused.refusal, wire::Refusal::Protocol, "{refused:?}");
-            assert!(refused.reason.contains(part), "{refused:?}");
-        };
-        refused(|hello| hello.incarnation = vec![1].into(), "incarnation has 1 bytes");
-        refused(|hello| hello.cluster_id = vec![1; 16].into(), "not the hash of its birth record");
-        refused(|hello| hello.cluster_id = Vec::new().into(), "not the hash of its birth record");
-        refused(|hello| hello.birth.push(hello.birth[0].clone()), "is named twice");
-        assert!(unborn(1).on_hello(good).is_ok());
-    }
-
-    #[test]
-    fn of_two_lives_only_the_later_one_is_heard() {
-        let node = handshake(identity(1, 1, 1), Some(birth()));
-        let first = handshake(identity(2, 2, 5), Some(birth()));
-        let second = handshake(identity(2, 2, 6), Some(birth()));
-        let early = node.on_hello(first.hello(NodeId(1))).unwrap();
-        assert!(node.on_envelope(&early, JournalPosition { segment: 5, byte: 4096 }));
-        let late = node.on_hello(second.hello(NodeId(1))).unwrap();
-        assert!(!node.on_envelope(&early, JournalPosition { segment: 9, byte: 0 }), "its process is gone, or a copy");
-        assert!(node.on_envelope(&late, JournalPosition { segment: 6, byte: 0 }));
-        assert_eq!(node.on_hello(first.hello(NodeId(1))).unwrap_err().refusal, wire::Refusal::RolledBack);
-    }
-
-    /// A hello from before the birth that is overtaken by one from after it is no rolled-back disk.
-    #[test]
-    fn a_late_hello_is_not_a_forgotten_birth() {
-        let node = handshake(identity(1, 1, 1), Some(birth()));
-        let other = unborn(2);
-        let late = other.hello(NodeId(1));
-        other.on_born(birth());
-        node.on_hello(other.hello(NodeId(1))).unwrap();
-        assert_eq!(node.on_hello(late).unwrap_err().refusal, wire::Refusal::NotBorn);
-        // In another boot it is.
-        let forgotten = handshake(identity(2, 2, 2), None);
-        assert_eq!(node.on_hello(forgotten.hello(NodeId(1))).unwrap_err().refusal, wire::Refusal::RolledBack);
-    }
-}
+mod tests;

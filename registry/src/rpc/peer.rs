@@ -26,6 +26,8 @@ use crate::rpc::messages;
 /// A stream whose hello does not come in this time is closed.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
+const ENDING: &str = "this node is ending";
+
 #[derive(Clone)]
 pub(crate) struct PeerService {
     pub node: Arc<Node>,
@@ -72,7 +74,11 @@ impl PeerService {
     fn judge(&self, hello: wire::Hello) -> Result<PeerLife, Refused> {
         let life = self.node.handshake.on_hello(hello)?;
         if self.node.serving().is_none() {
-            let reason = format!("node {} has no birth record yet", self.node.identity().node);
+            let node = self.node.identity().node;
+            let reason = match self.node.handshake.cluster_id() {
+                None => format!("node {node} has no birth record yet"),
+                Some(_) => format!("node {node} is starting"),
+            };
             return Err(Refused { refusal: wire::Refusal::NotBorn, reason });
         }
         Ok(life)
@@ -128,20 +134,24 @@ impl PeerService {
             .map(|message| Ok(PeerMessage { group, from: life.node, message: messages::from_wire(message)? }))
             .collect::<Result<Vec<_>, ConvertError>>()
             .map_err(|error| format!("a message can not be read: {error}"))?;
-        let Some(serving) = self.node.serving() else { return Err("this node is ending".to_owned()) };
+        let Some(serving) = self.node.serving() else { return Err(ENDING.to_owned()) };
         match serving.inbox.offer_messages(messages) {
             Ok(()) => Ok(()),
             Err(Refusal::Full) => {
                 debug!(peer = %life.node, "messages dropped: the inbox is full");
                 Ok(())
             }
-            Err(Refusal::Closed) => Err("this node is ending".to_owned()),
+            Err(Refusal::Closed) => Err(ENDING.to_owned()),
         }
     }
 }
 
 async fn refuse(replies: &mpsc::Sender<Result<wire::HelloReply, Status>>, life: PeerLife, reason: &str) {
-    warn!(peer = %life.node, reason, "stream of a peer closed");
+    if reason == ENDING {
+        debug!(peer = %life.node, reason, "stream of a peer closed");
+    } else {
+        warn!(peer = %life.node, reason, "stream of a peer closed");
+    }
     // The peer reads the end of the stream in any case.
     let _ = replies.send(Err(Status::failed_precondition(reason))).await;
 }
