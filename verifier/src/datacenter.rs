@@ -15,6 +15,7 @@ use photon_disk::durable::LOCK_NAME;
 use photon_disk::lock::LockFile;
 use photon_format::config::{Config, Datacenter};
 use photon_format::cursor::{Cursor, SourceCursor};
+use photon_format::retry::RetryContent;
 use photon_format::source::SourceList;
 use photon_format::{ends, retry};
 use photon_types::EventKey;
@@ -37,6 +38,8 @@ pub struct DatacenterState {
     pub ledger: Option<DatacenterLedger>,
     /// Its dispatcher runs: its files are of different moments.
     pub is_running: bool,
+    /// Cursor or retry store can not be believed: it says nothing about any record.
+    pub is_damaged: bool,
     /// Up to where each source is passed.
     passed: BTreeMap<String, u64>,
     /// Keys in its retry store.
@@ -55,6 +58,7 @@ impl DatacenterState {
             unreachable: None,
             ledger: None,
             is_running: is_locked(&directory.join(LOCK_NAME)),
+            is_damaged: false,
             passed: BTreeMap::new(),
             retried: HashSet::new(),
             ends: directory.join("ends"),
@@ -64,23 +68,22 @@ impl DatacenterState {
             state.unreachable = Some(format!("{}: {error}", root.display()));
             return state;
         }
-        let cursor = match Cursor::load(&directory.join("cursor")) {
-            Ok(cursor) => cursor,
-            Err(error) => {
-                report.damage.add(format!("cursor of {}: {error}", state.name));
-                return state;
+        let cursor = Cursor::load(&directory.join("cursor"));
+        let content = retry::read(&directory.join("retry"));
+        // What waits there waits, whatever the cursor says.
+        state.retried = content.iter().flat_map(RetryContent::iter).map(|(_, record)| record.key.clone()).collect();
+        let (cursor, content) = match (cursor, content) {
+            (Ok(cursor), Ok(content)) => (cursor, content),
+            (cursor, content) => {
+                let damage = &mut report.damage;
+                cursor.err().into_iter().for_each(|error| damage.add(format!("cursor of {}: {error}", state.name)));
+                let retry = content.err().into_iter();
+                retry.for_each(|error| damage.add(format!("retry store of {}: {error}", state.name)));
+                state.is_damaged = true;
+                return state; // Nothing is passed.
             }
         };
-        match retry::read(&directory.join("retry")) {
-            Ok(content) => {
-                state.retried = content.iter().map(|(_, record)| record.key.clone()).collect();
-                state.ledger = cursor.as_ref().map(|cursor| ledger(cursor, content.len()));
-            }
-            Err(error) => {
-                report.damage.add(format!("retry store of {}: {error}", state.name));
-                return state; // Nothing is passed: what it holds is not known.
-            }
-        }
+        state.ledger = cursor.as_ref().map(|cursor| ledger(cursor, content.len()));
         let sources = cursor.map_or_else(BTreeMap::new, |cursor| cursor.sources);
         let is_same = |name: &str, cursor: &SourceCursor| {
             let file = list.and_then(|list| list.get(name));
@@ -94,10 +97,19 @@ impl DatacenterState {
         state
     }
 
-    /// Whether its dispatcher is done with a record: its cursor has passed it, and it is not kept.
-    pub fn is_done_with(&self, source: &str, record_end: u64, key: Option<&EventKey>) -> bool {
-        self.passed.get(source).is_some_and(|passed| record_end <= *passed)
-            && key.is_none_or(|key| !self.retried.contains(key))
+    /// Whether its dispatcher's cursor has passed a record.
+    pub fn has_passed(&self, source: &str, record_end: u64) -> bool {
+        record_end <= self.passed_end(source)
+    }
+
+    /// Up to where its dispatcher's cursor has passed a source.
+    pub fn passed_end(&self, source: &str) -> u64 {
+        self.passed.get(source).copied().unwrap_or(0)
+    }
+
+    /// Whether its dispatcher keeps a click, to try it again.
+    pub fn keeps(&self, key: &EventKey) -> bool {
+        self.retried.contains(key)
     }
 
     /// Reads the ends.

@@ -1,9 +1,11 @@
-//! Which claims a verifier is about to delete: written down before, removed once the clicks are
-//! durable in a retry store.
+//! Which claims a verifier is about to delete: written down before, removed by a later run that has
+//! seen what became of the clicks.
 //!
 //! Without it one history loses a click: a datacenter recorded it as unjoinable, another one found
 //! its query, claimed it and died without a line; the verifier deletes the claim and dies too. The
-//! next run finds nobody claiming it and an end recorded, and would believe the end.
+//! next run finds nobody claiming it and an end recorded, and would believe the end. The same when
+//! the retry store that took the click back is lost with its disk. So a click stands here until it
+//! is claimed or joined again, or was brought back a second time.
 //!
 //! Invariant: no claim is deleted that does not stand in one of these files, synced. A file that
 //! stays too long only makes a click be re-injected once more, which is harmless.
@@ -87,9 +89,7 @@ impl Deleting {
     /// # Errors
     /// [`DiskError`].
     pub fn begin(directory: &Path, keys: Vec<EventKey>) -> Result<Deleting, DiskError> {
-        let listed = keys.iter().map(|key| (key.timestamp.micros(), to_hex(key.id.as_bytes()))).collect();
-        let file = DeletingFile { format: DELETING_FORMAT, keys: listed };
-        let bytes = serde_json::to_vec(&file).expect("numbers and texts are JSON");
+        let bytes = encode(&keys);
         durable::create_dir_all_durable(directory)?;
         for number in 0..FILES_MAX {
             let path = directory.join(format!("{PREFIX}{}-{number}.json", std::process::id()));
@@ -102,17 +102,37 @@ impl Deleting {
         Err(DiskError::Exists { path: directory.join(PREFIX) })
     }
 
+    /// Only these clicks need to be remembered any longer; without one the file goes.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn keep(mut self, is_needed: impl Fn(&EventKey) -> bool) -> Result<(), DiskError> {
+        let before = self.keys.len();
+        self.keys.retain(is_needed);
+        match self.keys.len() {
+            0 => self.finish(),
+            kept if kept == before => Ok(()),
+            _kept => durable::write_replace(&self.path, &encode(&self.keys)),
+        }
+    }
+
     /// All its clicks are cared for. Its removal need not be durable.
     ///
     /// # Errors
     /// [`DiskError`].
-    pub fn finish(self) -> Result<(), DiskError> {
+    fn finish(self) -> Result<(), DiskError> {
         match std::fs::remove_file(&self.path) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(DiskError::io("removing", &self.path)(source)),
         }
     }
+}
+
+fn encode(keys: &[EventKey]) -> Vec<u8> {
+    let listed = keys.iter().map(|key| (key.timestamp.micros(), to_hex(key.id.as_bytes()))).collect();
+    let file = DeletingFile { format: DELETING_FORMAT, keys: listed };
+    serde_json::to_vec(&file).expect("numbers and texts are JSON")
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -153,6 +173,20 @@ mod tests {
         found.into_iter().try_for_each(Deleting::finish).unwrap();
         two.finish().unwrap();
         assert!(Deleting::load_all(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_needed_any_longer_leaves_the_list_and_an_empty_one_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = [b"a", b"b"].map(|id| EventKey::new(77, id).unwrap());
+        Deleting::begin(dir.path(), vec![a.clone(), b.clone()]).unwrap();
+        let left = || Deleting::load_all(dir.path()).unwrap();
+        left().into_iter().try_for_each(|file| file.keep(|_| true)).unwrap();
+        assert_eq!(left()[0].keys, [a, b.clone()]);
+        left().into_iter().try_for_each(|file| file.keep(|key| *key == b)).unwrap();
+        assert_eq!(left()[0].keys, [b]);
+        left().into_iter().try_for_each(|file| file.keep(|_| false)).unwrap();
+        assert!(left().is_empty());
     }
 
     #[test]

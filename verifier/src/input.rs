@@ -4,25 +4,24 @@
 //! Invariant: records are read with the scanner that dispatchers and event readers use, so they are
 //! cut and keyed alike; and nothing behind the listed sizes is judged.
 //!
-//! Keys and places are kept in memory, payloads are not: they are read again where needed.
+//! Keys, places and a hash of each reference are kept in memory, payloads are not: they are read
+//! again where needed. Queries are not kept at all: they are read for the clicks that somebody
+//! recorded as unjoinable, and only what these name is looked for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use photon_check::{Check, Click, Place, Progress as Settled};
 use photon_format::config::{Config, Role};
 use photon_format::extract::{Classified, Extractor, JoinId};
-use photon_format::framing::{Document, Frame};
 use photon_format::source::{Finished, Scanned, Scanner, SourceFile, SourceList};
 use photon_types::EventKey;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::VerifyError;
 use crate::options::Progress;
 use crate::report::Evidence;
-
-/// Bytes read at first where the end of a record is not known; more when that is too few.
-const RECORD_BYTES: u64 = 8 * 1024;
+use crate::reread::{Reread, Rereader};
 
 /// Bytes between two words about progress.
 const PROGRESS_BYTES: u64 = 16 * 1024 * 1024;
@@ -42,28 +41,33 @@ pub struct Input {
     files: Vec<SourceFile>,
     numbers: HashMap<String, u32>,
     extractors: Vec<Arc<Extractor>>,
+    rereader: Rereader,
     growth: Growth,
     /// Up to where whole records were found, by number.
     read_ends: Vec<u64>,
     clicks: HashMap<EventKey, At>,
     /// Further places of the same key.
     repeated: BTreeMap<EventKey, Vec<At>>,
+    /// Queries that clicks were recorded not to have, and that were found.
+    queries: HashMap<QueryHash, Place>,
 }
 
-/// Where a record lies.
+/// Where a click lies, and what it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct At {
     place: Place,
     end: u64,
+    reference: Option<QueryHash>,
 }
 
-/// A record that was read again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reread {
-    /// What it is.
-    pub classified: Classified,
-    /// Its payload; none of a record without one.
-    pub payload: Option<Bytes>,
+/// A query's id, in 16 bytes. Two ids of one hash would only make a click be tried once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct QueryHash([u8; 16]);
+
+impl QueryHash {
+    fn of(id: &JoinId) -> QueryHash {
+        QueryHash(xxh3_128(id.as_bytes()).to_le_bytes())
+    }
 }
 
 impl Input {
@@ -73,10 +77,12 @@ impl Input {
             files: Vec::new(),
             numbers: HashMap::new(),
             extractors: Extractor::of_all_inputs(config).into_iter().map(Arc::new).collect(),
+            rereader: Rereader::new(config),
             growth,
             read_ends: Vec::new(),
             clicks: HashMap::new(),
             repeated: BTreeMap::new(),
+            queries: HashMap::new(),
         }
     }
 
@@ -180,16 +186,17 @@ impl Input {
     }
 
     fn take(&mut self, number: usize, scanned: &Scanned<'_>, add: &mut impl FnMut(&str, Click, u64)) {
-        let key = match &scanned.classified {
-            Classified::Foreign { key, .. } => Some(key.clone()),
-            Classified::DeadLetter { role: Role::Foreign, key, .. } => key.clone(),
+        let (key, reference) = match &scanned.classified {
+            Classified::Foreign { key, reference, .. } => (Some(key.clone()), Some(QueryHash::of(reference))),
+            Classified::DeadLetter { role: Role::Foreign, key, .. } => (key.clone(), None),
             Classified::DeadLetter { role: Role::Primary, .. }
             | Classified::Primary { .. }
             | Classified::NotSelected
             | Classified::Skipped { .. } => return,
         };
         let source = u32::try_from(number).expect("numbers are given as u32");
-        let at = At { place: Place { source, offset: scanned.frame.offset() }, end: scanned.frame.end() };
+        let place = Place { source, offset: scanned.frame.offset() };
+        let at = At { place, end: scanned.frame.end(), reference };
         if let Some(key) = &key {
             self.remember(key, at);
         }
@@ -205,11 +212,73 @@ impl Input {
         }
     }
 
+    /// Reads all sources of queries up to their listed sizes, and looks for those that these clicks
+    /// name. Without such a click nothing is read.
+    pub fn find_queries<'a>(
+        &mut self,
+        keys: impl Iterator<Item = &'a EventKey>,
+        progress: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<(), VerifyError> {
+        let mut wanted: HashSet<QueryHash> =
+            keys.flat_map(|key| self.places(key)).filter_map(|at| at.reference).collect();
+        let is_wanted = |file: &SourceFile| self.extractors[file.input.0].has(Role::Primary);
+        let sources: Vec<usize> = (0..self.files.len()).filter(|number| is_wanted(&self.files[*number])).collect();
+        let bytes_end = sources.iter().map(|number| self.files[*number].size).sum();
+        let (mut bytes, mut told) = (0, 0);
+        for number in sources {
+            if wanted.is_empty() {
+                break;
+            }
+            let file = self.files[number].clone();
+            let mut scanner = Scanner::open(&file, self.extractors[file.input.0].clone(), 0, file.size)?;
+            while let Some(scanned) = scanner.next_scanned()? {
+                self.take_query(number, &scanned, &mut wanted);
+                if told + PROGRESS_BYTES < bytes + scanned.frame.end() {
+                    told = bytes + scanned.frame.end();
+                    progress(Progress::Input { bytes: told, bytes_end });
+                }
+            }
+            if self.growth == Growth::Final
+                && let Finished::Scanned(scanned) = scanner.finish()
+            {
+                self.take_query(number, &scanned, &mut wanted);
+            }
+            bytes += file.size;
+        }
+        Ok(())
+    }
+
+    fn take_query(&mut self, number: usize, scanned: &Scanned<'_>, wanted: &mut HashSet<QueryHash>) {
+        let hash = match &scanned.classified {
+            Classified::Primary { id, .. } => QueryHash::of(id),
+            Classified::Foreign { .. }
+            | Classified::DeadLetter { .. }
+            | Classified::NotSelected
+            | Classified::Skipped { .. } => return,
+        };
+        if wanted.remove(&hash) {
+            let source = u32::try_from(number).expect("numbers are given as u32");
+            self.queries.insert(hash, Place { source, offset: scanned.frame.offset() });
+        }
+    }
+
+    /// Where a query lies that a click with this key names, if it was looked for and found.
+    pub fn query_of(&self, key: &EventKey) -> Option<Place> {
+        self.places(key).filter_map(|at| at.reference).find_map(|reference| self.queries.get(&reference).copied())
+    }
+
+    /// Whether this query was looked for and found.
+    pub fn has_query(&self, id: &JoinId) -> bool {
+        self.queries.contains_key(&QueryHash::of(id))
+    }
+
+    fn places(&self, key: &EventKey) -> impl Iterator<Item = &At> {
+        self.clicks.get(key).into_iter().chain(self.repeated.get(key).into_iter().flatten())
+    }
+
     /// The records that have this key, read again.
     pub fn clicks(&self, key: &EventKey) -> Result<Vec<(Place, Reread)>, VerifyError> {
-        let first = self.clicks.get(key);
-        let all = first.into_iter().chain(self.repeated.get(key).into_iter().flatten());
-        all.map(|at| Ok((at.place, self.read(at.place, Some(at.end))?))).collect()
+        self.places(key).map(|at| Ok((at.place, self.read(at.place, Some(at.end))?))).collect()
     }
 
     /// Whether a record with this key was found.
@@ -232,59 +301,7 @@ impl Input {
 
     fn read(&self, place: Place, end: Option<u64>) -> Result<Reread, VerifyError> {
         let file = &self.files[place.source as usize];
-        let extractor = self.extractors[file.input.0].clone();
-        let end = end.unwrap_or(place.offset.saturating_add(RECORD_BYTES)).min(file.size);
-        let mut scanner = Scanner::open(file, extractor, place.offset, end)?;
-        loop {
-            if let Some(scanned) = scanner.next_scanned()? {
-                return Ok(Reread::of(&scanned));
-            }
-            if scanner.end() == file.size {
-                break;
-            }
-            let read = scanner.end() - place.offset;
-            scanner.extend(scanner.end().saturating_add(read.max(RECORD_BYTES)).min(file.size));
-        }
-        // The last line of a final file needs no end.
-        Ok(match scanner.finish() {
-            Finished::Scanned(scanned) => Reread::of(&scanned),
-            Finished::Clean | Finished::Unread { .. } => Reread { classified: Classified::NotSelected, payload: None },
-        })
-    }
-}
-
-impl Reread {
-    fn of(scanned: &Scanned<'_>) -> Reread {
-        let payload = match &scanned.frame {
-            Frame::Record(record) => match record.document {
-                Document::Line(line) => Some(Bytes::copy_from_slice(line)),
-                Document::TooLong { .. } => None,
-            },
-            Frame::BadAction { .. } | Frame::Skipped { .. } => None,
-        };
-        Reread { classified: scanned.classified.clone(), payload }
-    }
-
-    /// The query that a click names.
-    pub fn reference(&self) -> Option<&JoinId> {
-        match &self.classified {
-            Classified::Foreign { reference, .. } => Some(reference),
-            Classified::Primary { .. }
-            | Classified::DeadLetter { .. }
-            | Classified::NotSelected
-            | Classified::Skipped { .. } => None,
-        }
-    }
-
-    /// The id of a query.
-    pub fn query_id(&self) -> Option<&JoinId> {
-        match &self.classified {
-            Classified::Primary { id, .. } => Some(id),
-            Classified::Foreign { .. }
-            | Classified::DeadLetter { .. }
-            | Classified::NotSelected
-            | Classified::Skipped { .. } => None,
-        }
+        Ok(self.rereader.read(file, &self.extractors[file.input.0], place.offset, end)?)
     }
 }
 

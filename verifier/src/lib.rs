@@ -17,6 +17,7 @@ mod content;
 mod datacenter;
 mod input;
 mod outputs;
+mod reread;
 mod seen;
 
 mod deleting;

@@ -19,7 +19,8 @@ pub struct Options {
     /// The sources and their sizes, when the input is final and was listed before. Else the
     /// configured inputs are listed when the run begins.
     pub sources: Option<SourceList>,
-    /// A record that an earlier run saw this long ago is settled, wherever the cursors are.
+    /// A record that an earlier run saw this long ago is settled, unless a retry store holds it or a
+    /// cursor that has moved since then is not past it.
     pub settle_after: Duration,
     /// How long one bulk question to the registry, or one call to a dispatcher, may take.
     pub answer_within: Duration,
@@ -71,7 +72,7 @@ impl Options {
 /// Where a run is, for people who wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Reading the input.
+    /// Reading the input: the clicks, and then the queries if some click was recorded not to have one.
     Input {
         /// Bytes read.
         bytes: u64,

@@ -17,7 +17,7 @@ use photon_format::output::{
 use photon_types::{Incarnation, Token};
 
 use crate::content::{self, Verdict};
-use crate::error::VerifyError;
+use crate::error::{self, VerifyError};
 use crate::input::Input;
 use crate::options::Progress;
 use crate::report::{self, Report};
@@ -73,7 +73,7 @@ impl From<OutputError> for Failed {
     fn from(error: OutputError) -> Failed {
         match error {
             OutputError::Moved { .. } => Failed::Moved,
-            OutputError::Disk(DiskError::Damage { .. }) => Failed::Damaged(error.to_string()),
+            ref damage if error::is_damage(damage) => Failed::Damaged(damage.to_string()),
             // What a rename or the end of a segment took away between two steps.
             OutputError::Disk(ref disk) if disk.is_not_found() => Failed::Moved,
             other => Failed::Error(other.into()),
@@ -115,12 +115,20 @@ pub fn read(
         reading.damage.into_iter().for_each(|why| report.damage.add(format!("incarnation {incarnation}: {why}")));
         unlisted.0.extend(reading.unlisted);
     }
-    for dead in task.dead {
-        if check.evidence(*dead).is_none() {
-            report.notes.add(format!("{dead} is named dead, but no reachable output has it"));
-        }
-    }
     Ok(unlisted)
+}
+
+/// Refuses a name that no output has, before anything is changed: a slip of the pen must not look
+/// like a fence.
+pub fn refuse_unknown(outputs: &[PathBuf], dead: &[Incarnation]) -> Result<(), VerifyError> {
+    if dead.is_empty() {
+        return Ok(());
+    }
+    let known = incarnations(outputs)?;
+    match dead.iter().find(|dead| !known.contains_key(dead)) {
+        Some(dead) => Err(VerifyError::DeadUnknown { dead: *dead, searched: outputs.to_vec() }),
+        None => Ok(()),
+    }
 }
 
 fn incarnations(outputs: &[PathBuf]) -> Result<BTreeMap<Incarnation, Vec<PathBuf>>, VerifyError> {
@@ -150,10 +158,13 @@ fn read_one(
             let was_sealed = is_sealed(&directory);
             if !was_sealed || is_unfinished(&directory)? {
                 let policy = if is_named_dead { LockPolicy::NamedDead } else { LockPolicy::TakeLock };
-                match fence(root, incarnation, policy)? {
-                    FenceOutcome::Sealed => report.repaired.fenced += u64::from(!was_sealed),
-                    FenceOutcome::Busy => (),
-                    FenceOutcome::Held { reason } => return Ok(Reading::damaged(reason)),
+                match fence(root, incarnation, policy) {
+                    Ok(FenceOutcome::Sealed) => report.repaired.fenced += u64::from(!was_sealed),
+                    Ok(FenceOutcome::Busy) => (),
+                    Ok(FenceOutcome::Held { reason }) => return Ok(Reading::damaged(reason)),
+                    // The others can be judged all the same.
+                    Err(damage) if error::is_damage(&damage) => return Ok(Reading::damaged(damage.to_string())),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }

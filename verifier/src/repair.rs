@@ -52,7 +52,7 @@ impl Work {
         for (key, _, loss) in lost {
             match loss {
                 Loss::LineMissing(token) => work.claimed.push((key.clone(), *token)),
-                Loss::Unclaimed => work.unclaimed.push(key.clone()),
+                Loss::Unclaimed | Loss::QueryFound { .. } => work.unclaimed.push(key.clone()),
                 Loss::Forgotten => (),
             }
         }
@@ -106,7 +106,7 @@ impl Repair<'_> {
         let keys = claims.iter().map(|(key, _)| key.clone()).collect();
         let deleting = Deleting::begin(self.directory, keys)?;
         let mut freed = Vec::new();
-        let mut is_unclear = false;
+        let mut left_alone = BTreeSet::new();
         for ((key, token), deletion) in claims.iter().zip(self.registry.delete(claims).await?) {
             match deletion {
                 Deletion::Gone { at, by_us } => {
@@ -114,30 +114,32 @@ impl Repair<'_> {
                     freed.push((key.clone(), Some(at)));
                 }
                 // Another verifier was faster, and somebody has it again: on its way.
-                Deletion::Changed => report.ledger.lost_to_pending(),
-                Deletion::Expired => report.repaired.unfinished.add(format!(
-                    "click {key} can not come back: it is below the boundary, claimed by token {token} without a line"
-                )),
+                Deletion::Changed => {
+                    report.ledger.lost_to_pending();
+                    left_alone.insert(key);
+                }
+                Deletion::Expired => {
+                    report.repaired.unfinished.add(format!(
+                        "click {key} can not come back: it is below the boundary, claimed by token {token} without a line"
+                    ));
+                    left_alone.insert(key);
+                }
                 Deletion::Unknown { error } => {
-                    is_unclear = true;
                     report.repaired.unfinished.add(format!("the claim on click {key} by token {token}: {error}"));
                 }
             }
         }
-        let is_whole = self.reinject(freed, brought_back, report).await?;
-        if is_whole && !is_unclear {
-            deleting.finish()?;
-        }
-        Ok(())
+        // The others stay written down: the disk that takes them now may be lost before they are joined.
+        deleting.keep(|key| !left_alone.contains(key))?;
+        self.reinject(freed, brought_back, report).await
     }
 
-    /// Says whether all of them are durable in a retry store.
     async fn reinject(
         &mut self,
         clicks: Vec<(EventKey, Option<DeletedAt>)>,
         brought_back: &mut BTreeSet<EventKey>,
         report: &mut Report,
-    ) -> Result<bool, VerifyError> {
+    ) -> Result<(), VerifyError> {
         let mut comebacks = Vec::with_capacity(clicks.len());
         let mut keys = Vec::with_capacity(clicks.len());
         for (key, deleted_at) in clicks {
@@ -164,12 +166,15 @@ impl Repair<'_> {
         if let Some(why) = &why {
             report.repaired.unfinished.add(format!("{open} clicks were not taken back: {why}"));
         }
-        Ok(why.is_none())
+        Ok(())
     }
 
     /// The click as it comes back; none if it names no query, so that nothing could be done with it.
     fn comeback(&self, key: &EventKey, deleted_at: Option<DeletedAt>) -> Result<Option<Comeback>, VerifyError> {
-        for (place, click) in self.input.clicks(key)? {
+        let mut clicks = self.input.clicks(key)?;
+        // Of several records with this key, one whose query was found.
+        clicks.sort_by_key(|(_, click)| !click.reference().is_some_and(|reference| self.input.has_query(reference)));
+        for (place, click) in clicks {
             let (Some(reference), Some(payload)) = (click.reference(), &click.payload) else { continue };
             return Ok(Some(Comeback {
                 timestamp: key.timestamp.micros(),
@@ -194,20 +199,16 @@ pub fn finish_left(
     brought_back: &BTreeSet<EventKey>,
 ) -> Result<(), VerifyError> {
     let is_cared_for = |key: &EventKey| match check.state(key, reach) {
+        // Once more; a dispatcher that ends it again now is believed, else there were no end.
         _ if brought_back.contains(key) => true,
         // In a retry store, or not judged yet.
         Some(State::Pending(Pending::NotSettled | Pending::NotAsked)) => false,
-        Some(State::Lost(Loss::Unclaimed | Loss::LineMissing(_))) => false,
+        Some(State::Lost(Loss::Unclaimed | Loss::QueryFound { .. } | Loss::LineMissing(_))) => false,
         // Claimed again, in the output, or beyond what a verifier can do.
         Some(State::Joined | State::Ended(_) | State::Held(_)) => true,
         Some(State::Pending(Pending::InFlight(_) | Pending::NotFenced(_)) | State::Lost(Loss::Forgotten)) => true,
         // Its source is gone.
         None => true,
     };
-    for deleting in left {
-        if deleting.keys.iter().all(is_cared_for) {
-            deleting.finish()?;
-        }
-    }
-    Ok(())
+    left.into_iter().try_for_each(|deleting| Ok(deleting.keep(|key| !is_cared_for(key))?))
 }

@@ -141,7 +141,8 @@ impl Report {
 
     /// Findings beside those that the ledger counts, after what a repair of this run took care of.
     fn unrepaired_findings(&self) -> u64 {
-        self.findings.total() - self.findings.count(Kind::Lost) - self.findings.count(Kind::Held)
+        let counted = [Kind::Lost, Kind::LostQueryFound, Kind::Held];
+        self.findings.total() - counted.into_iter().map(|kind| self.findings.count(kind)).sum::<u64>()
     }
 
     /// The ledgers that do not add up.
@@ -292,10 +293,9 @@ impl Report {
         for (kind, kept) in by_kind {
             writeln!(f, "{}: {}", kind.name(), self.findings.count(kind))?;
             for finding in kept.iter().take(FINDINGS_SHOWN_MAX) {
-                match finding.place() {
-                    Some(place) => writeln!(f, "  {}: {finding}", self.place(place))?,
-                    None => writeln!(f, "  {finding}")?,
-                }
+                let place = finding.place().map(|place| format!("{}: ", self.place(place))).unwrap_or_default();
+                let query = finding.query().map(|query| format!(" at {}", self.place(query))).unwrap_or_default();
+                writeln!(f, "  {place}{finding}{query}")?;
             }
         }
         write_evidence(f, "lines that are not what the input says", &self.wrong_content)?;

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use photon_check::{Check, Click, Judgement, Progress as Settled, Reach};
+use photon_check::{Check, Click, Judgement, Place, Progress as Settled, Reach};
 use photon_format::config::{Config, Datacenter};
 use photon_format::error::SourceError;
 use photon_format::keyrules::KeyRules;
 use photon_format::source::SourceList;
+use photon_types::EventKey;
 
 use crate::datacenter::DatacenterState;
 use crate::deleting::Deleting;
@@ -47,7 +48,7 @@ pub async fn run(
         let read = tokio::task::spawn_blocking(move || Reading::read(&config, &options, &*tell)).await;
         read.map_err(|error| VerifyError::Stopped { why: error.to_string() })??
     };
-    let Reading { input, mut check, mut report, reach, mut seen, left, now_seconds } = reading;
+    let Reading { input, mut check, mut report, reach, mut seen, cursors, left, now_seconds } = reading;
     registry.ask(&mut check, &*tell).await?;
     let Judgement { ledger, findings, lost, waiting } = check.judge(reach);
     report.ledger = ledger;
@@ -58,7 +59,7 @@ pub async fn run(
         let (_, stream) = config.foreign();
         let mut repair = Repair {
             registry: &registry,
-            dispatchers: Dispatchers::new(options.endpoints.dispatchers.clone(), options.answer_within),
+            dispatchers: Dispatchers::new(readable_first(&options, &report), options.answer_within),
             input: &input,
             stream: &stream.name,
             directory: &directory,
@@ -69,9 +70,21 @@ pub async fn run(
     for (name, end) in input.read_ends() {
         seen.note(name, now_seconds, end, options.settle_after);
     }
+    for (datacenter, source, offset) in cursors {
+        seen.note_cursor(&datacenter, &source, offset, now_seconds);
+    }
     seen.save()?;
     report.sources = input.names();
     Ok(report)
+}
+
+/// The dispatchers, last those whose retry store this run can not read: the next one would not see
+/// that the clicks wait there, and bring them back again.
+fn readable_first(options: &Options, report: &Report) -> Vec<(String, String)> {
+    let mut dispatchers = options.endpoints.dispatchers.clone();
+    let is_away = |name: &str| report.datacenters.iter().any(|it| it.name == name && it.unreachable.is_some());
+    dispatchers.sort_by_key(|(name, _)| is_away(name));
+    dispatchers
 }
 
 /// The verifier's own files.
@@ -86,6 +99,8 @@ struct Reading {
     report: Report,
     reach: Reach,
     seen: Seen,
+    /// Where each datacenter's cursor stood in each source.
+    cursors: Vec<(String, String, u64)>,
     left: Vec<Deleting>,
     now_seconds: u64,
 }
@@ -111,6 +126,9 @@ impl Reading {
             .zip(&lists)
             .map(|(datacenter, list)| DatacenterState::read(config, datacenter, list.as_ref(), &mut report))
             .collect();
+        let reachable = datacenters.iter().filter(|datacenter| datacenter.unreachable.is_none());
+        let outputs: Vec<PathBuf> = reachable.map(|datacenter| datacenter.output.clone()).collect();
+        outputs::refuse_unknown(&outputs, &options.dead)?;
         let growth = if options.sources.is_some() { Growth::Final } else { Growth::Follow };
         let mut input = Input::new(config, growth);
         match &options.sources {
@@ -121,9 +139,8 @@ impl Reading {
         let unread = input.scan(|source, click, end| check.add_click(settling.judge(source, click, end)), tell)?;
         report.notes.append(unread);
         datacenters.iter().for_each(|datacenter| datacenter.read_ends(&input, &mut check, &mut report));
+        doubt_unjoinable(&mut input, &mut check, tell)?;
 
-        let reachable = datacenters.iter().filter(|datacenter| datacenter.unreachable.is_none());
-        let outputs: Vec<PathBuf> = reachable.map(|datacenter| datacenter.output.clone()).collect();
         let task = Task { repair: options.repair, dead: &options.dead };
         let unlisted = outputs::read(&outputs, task, &input, &mut check, &mut report, tell)?;
         if !unlisted.is_empty() {
@@ -137,8 +154,27 @@ impl Reading {
         let is_whole = datacenters.iter().all(|datacenter| datacenter.unreachable.is_none());
         let reach = if is_whole { Reach::Whole } else { Reach::Partial };
         report.datacenters = datacenters.iter().map(DatacenterState::report).collect();
-        Ok(Reading { input, check, report, reach, seen, left, now_seconds })
+        let readable = datacenters.iter().filter(|it| it.unreachable.is_none() && !it.is_damaged);
+        let stands = |it: &DatacenterState| -> Vec<(String, String, u64)> {
+            input.read_ends().map(|(source, _)| (it.name.clone(), source.to_owned(), it.passed_end(source))).collect()
+        };
+        let cursors = readable.flat_map(stands).collect();
+        Ok(Reading { input, check, report, reach, seen, cursors, left, now_seconds })
     }
+}
+
+/// Looks for the queries of clicks that were recorded not to have one. A store that missed a query, a
+/// file that came late or was not mounted: whatever it was, the record is wrong when the query is here.
+fn doubt_unjoinable(
+    input: &mut Input,
+    check: &mut Check,
+    tell: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<(), VerifyError> {
+    input.find_queries(check.unjoinable(), tell)?;
+    let found = |key: &EventKey| Some((key.clone(), input.query_of(key)?));
+    let found: Vec<(EventKey, Place)> = check.unjoinable().filter_map(found).collect();
+    found.into_iter().for_each(|(key, query)| check.set_query(&key, query));
+    Ok(())
 }
 
 /// Whether a click is settled.
@@ -151,13 +187,21 @@ struct Settling<'a> {
 
 impl Settling<'_> {
     fn judge(&self, source: &str, click: Click, end: u64) -> Click {
-        let mut reachable = self.datacenters.iter().filter(|datacenter| datacenter.unreachable.is_none()).peekable();
+        let reachable = || self.datacenters.iter().filter(|datacenter| datacenter.unreachable.is_none());
+        // Its dispatcher will bring it to an end, however long it waits: age says nothing against it.
+        let is_kept = click.key.as_ref().is_some_and(|key| reachable().any(|it| it.keeps(key)));
+        let is_old = click.place.offset < self.seen.settled_end(source, self.now_seconds, self.after);
+        let is_done = |it: &DatacenterState| it.has_passed(source, end) || (is_old && !self.is_on_its_way(it, source));
         // Nobody there is nobody who has passed it.
-        let is_passed =
-            reachable.peek().is_some() && reachable.all(|it| it.is_done_with(source, end, click.key.as_ref()));
-        let is_old = || click.place.offset < self.seen.settled_end(source, self.now_seconds, self.after);
-        let progress = if is_passed || is_old() { Settled::Settled } else { Settled::Unsettled };
+        let is_settled = !is_kept && (reachable().next().is_some() || is_old) && reachable().all(is_done);
+        let progress = if is_settled { Settled::Settled } else { Settled::Unsettled };
         Click { progress, ..click }
+    }
+
+    /// Whether a dispatcher's cursor has moved lately: it will come to what it has not passed.
+    fn is_on_its_way(&self, datacenter: &DatacenterState, source: &str) -> bool {
+        let offset = datacenter.passed_end(source);
+        !datacenter.is_damaged && !self.seen.stands(&datacenter.name, source, offset, self.now_seconds, self.after)
     }
 }
 

@@ -3,6 +3,9 @@
 //! A record is settled by age when a run longer than `settle_after` ago found it complete. So one
 //! pair (time, end) for each run and source says it for every record below that end.
 //!
+//! Age says nothing against a dispatcher that is on its way: one whose cursor has moved since then. So
+//! the file also says since when each cursor stands where it does.
+//!
 //! Invariant: losing this file, or any pair of it, only delays a judgement. No delete rests on it,
 //! so wall clocks and two verifiers at once do no harm.
 
@@ -28,6 +31,15 @@ const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub struct Seen {
     path: PathBuf,
     sources: BTreeMap<String, Vec<Pair>>,
+    /// By datacenter and source.
+    cursors: BTreeMap<String, BTreeMap<String, Stand>>,
+}
+
+/// A cursor stands here, and was seen here first at this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stand {
+    at_seconds: u64,
+    offset: u64,
 }
 
 /// At this time, everything below `end` was complete.
@@ -47,6 +59,9 @@ struct FormatOnly {
 struct SeenFile {
     format: u32,
     sources: BTreeMap<String, Vec<Pair>>,
+    /// Files of older builds have none.
+    #[serde(default)]
+    cursors: BTreeMap<String, BTreeMap<String, Stand>>,
 }
 
 impl Seen {
@@ -60,7 +75,7 @@ impl Seen {
             found,
             expected: format!("what a verifier of format {SEEN_FORMAT} has seen; remove the file to begin anew"),
         };
-        let empty = Seen { path: path.to_owned(), sources: BTreeMap::new() };
+        let empty = Seen { path: path.to_owned(), sources: BTreeMap::new(), cursors: BTreeMap::new() };
         let bytes = match std::fs::metadata(path) {
             Ok(metadata) if FILE_BYTES_MAX < metadata.len() => {
                 return Err(DiskError::TooLarge {
@@ -78,7 +93,7 @@ impl Seen {
             return Err(refused(format!("of format {}", format.format)));
         }
         let file: SeenFile = serde_json::from_slice(&bytes).map_err(|error| refused(error.to_string()))?;
-        Ok(Seen { sources: file.sources, ..empty })
+        Ok(Seen { sources: file.sources, cursors: file.cursors, ..empty })
     }
 
     /// Every record of the source that begins below this was seen `settle_after` ago or earlier.
@@ -87,6 +102,32 @@ impl Seen {
         let pairs = self.sources.get(source).map_or(&[][..], Vec::as_slice);
         let is_old = |pair: &&Pair| pair.at_seconds.saturating_add(settle_after.as_secs()) <= now_seconds;
         pairs.iter().filter(is_old).map(|pair| pair.end).max().unwrap_or(0)
+    }
+
+    /// Whether a datacenter's cursor was seen at this offset `settle_after` ago or earlier, and ever since.
+    #[must_use]
+    pub fn stands(
+        &self,
+        datacenter: &str,
+        source: &str,
+        offset: u64,
+        now_seconds: u64,
+        settle_after: Duration,
+    ) -> bool {
+        let stand = self.cursors.get(datacenter).and_then(|cursors| cursors.get(source));
+        stand.is_some_and(|stand| {
+            stand.offset == offset && stand.at_seconds.saturating_add(settle_after.as_secs()) <= now_seconds
+        })
+    }
+
+    /// This run sees a datacenter's cursor at this offset.
+    pub fn note_cursor(&mut self, datacenter: &str, source: &str, offset: u64, now_seconds: u64) {
+        let cursors = self.cursors.entry(datacenter.to_owned()).or_default();
+        let stand = cursors.entry(source.to_owned()).or_insert(Stand { at_seconds: now_seconds, offset });
+        // A clock that was ahead is not believed.
+        if stand.offset != offset || now_seconds < stand.at_seconds {
+            *stand = Stand { at_seconds: now_seconds, offset };
+        }
     }
 
     /// This run sees the source complete up to `end`.
@@ -113,7 +154,7 @@ impl Seen {
     /// # Errors
     /// [`DiskError`].
     pub fn save(&self) -> Result<(), DiskError> {
-        let file = SeenFile { format: SEEN_FORMAT, sources: self.sources.clone() };
+        let file = SeenFile { format: SEEN_FORMAT, sources: self.sources.clone(), cursors: self.cursors.clone() };
         let bytes = serde_json::to_vec(&file).expect("names and numbers are JSON");
         durable::create_dir_all_durable(durable::parent_of(&self.path))?;
         durable::write_replace(&self.path, &bytes)
@@ -144,7 +185,7 @@ mod tests {
 
     #[test]
     fn pairs_are_bounded_and_the_settled_ones_fold_into_one() {
-        let mut seen = Seen { path: PathBuf::new(), sources: BTreeMap::new() };
+        let mut seen = Seen { path: PathBuf::new(), sources: BTreeMap::new(), cursors: BTreeMap::new() };
         for run in 0..1_000 {
             seen.note("a", run, run * 10, HOUR);
         }
@@ -156,8 +197,27 @@ mod tests {
     }
 
     #[test]
+    fn a_cursor_stands_only_while_it_does_not_move() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("verifier/seen.json");
+        let mut seen = Seen::load(&path).unwrap();
+        assert!(!seen.stands("east", "clicks/a", 0, 10_000, Duration::ZERO), "never seen");
+        seen.note_cursor("east", "clicks/a", 70, 10_000);
+        seen.note_cursor("east", "clicks/a", 70, 12_000);
+        seen.save().unwrap();
+        let mut seen = Seen::load(&path).unwrap();
+        assert!(!seen.stands("east", "clicks/a", 70, 13_599, HOUR));
+        assert!(seen.stands("east", "clicks/a", 70, 13_600, HOUR));
+        assert!(!seen.stands("east", "clicks/a", 71, 13_600, HOUR));
+        assert!(!seen.stands("west", "clicks/a", 70, 13_600, HOUR));
+        seen.note_cursor("east", "clicks/a", 71, 13_600);
+        assert!(!seen.stands("east", "clicks/a", 71, 17_199, HOUR));
+        assert!(seen.stands("east", "clicks/a", 71, 17_200, HOUR));
+    }
+
+    #[test]
     fn a_source_that_shrank_begins_anew() {
-        let mut seen = Seen { path: PathBuf::new(), sources: BTreeMap::new() };
+        let mut seen = Seen { path: PathBuf::new(), sources: BTreeMap::new(), cursors: BTreeMap::new() };
         seen.note("a", 0, 500, HOUR);
         seen.note("a", 5_000, 100, HOUR);
         assert_eq!(seen.settled_end("a", 6_000, HOUR), 0);

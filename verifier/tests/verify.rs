@@ -13,10 +13,11 @@ use photon_check::Kind;
 use photon_format::cursor::Ended;
 use photon_format::ends::{EndRecord, EndState};
 use photon_format::output::OutputError;
+use photon_format::source::SourceList;
 use photon_types::{Holder, Incarnation, Token};
 use photon_verifier::{Options, Progress, Report};
 use world::registry::OnDelete;
-use world::{CLICKS, DATACENTERS, World};
+use world::{CLICKS, DATACENTERS, QUERIES, World};
 
 /// keys, joined, pending, held, lost, duplicates.
 #[track_caller]
@@ -40,6 +41,7 @@ fn open_segment(world: &World, datacenter: &str, place: &str, incarnation: Incar
 #[tokio::test]
 async fn every_click_has_one_state_and_both_ledgers_add_up() {
     let mut world = World::new(6).await;
+    world.log_click_without_query(6);
     let cut = world.log_raw("{\"id\":\"cut");
     let copy = world.click_payload(0).to_owned();
     world.log_raw(&copy);
@@ -47,8 +49,9 @@ async fn every_click_has_one_state_and_both_ledgers_add_up() {
     world.join(&mut east, 0);
     world.join(&mut east, 1);
     world.join(&mut west, 2);
+    world.join(&mut west, 3);
     for name in DATACENTERS {
-        world.end(name, 3, EndState::Unjoinable);
+        world.end(name, 6, EndState::Unjoinable);
         world.end(name, 4, EndState::Filtered);
         world.end(name, 5, EndState::DeadLettered { raw: b"null".to_vec() });
         let cut_record = EndRecord {
@@ -59,19 +62,19 @@ async fn every_click_has_one_state_and_both_ledgers_add_up() {
             reason: "not-json".into(),
         };
         world.end_record(name, &cut_record);
-        // Three joined somewhere, and the copy of the first.
-        (0..4).for_each(|_| world.ended(name, Ended::Claimed));
+        // Four joined somewhere, and the copy of the first.
+        (0..5).for_each(|_| world.ended(name, Ended::Claimed));
     }
     world.pass();
     east.seal().unwrap();
     let report = world.look().await;
-    check(&report, [6, 3, 0, 0, 0, 0]);
+    check(&report, [7, 4, 0, 0, 0, 0]);
     let ledger = report.ledger;
     assert_eq!((ledger.unjoinable, ledger.filtered, ledger.dead_lettered, ledger.unkeyed), (1, 1, 1, 1));
     is_clean(&report);
     let json = report.to_json();
-    assert!(json.starts_with("{\"keys\":6,\"joined\":3,\"filtered\":1,\"unjoinable\":1,"), "{json}");
-    assert!(json.contains("\"west\":{\"claimed\":4"), "{json}");
+    assert!(json.starts_with("{\"keys\":7,\"joined\":4,\"filtered\":1,\"unjoinable\":1,"), "{json}");
+    assert!(json.contains("\"west\":{\"claimed\":5"), "{json}");
     assert!(!report.repaired.is_change());
 }
 
@@ -168,10 +171,9 @@ async fn one_named_dead_is_fenced_without_its_lock_and_can_not_write_any_more() 
     let mut joiner = world.joiner("west");
     world.join(&mut joiner, 0);
     world.claim(&joiner, 1);
-    let dead = vec![joiner.incarnation(), Incarnation([9; 16])];
+    let dead = vec![joiner.incarnation()];
     let named = world.run(Options { dead: dead.clone(), ..world.options() }).await.unwrap();
     check(&named, [2, 1, 1, 0, 0, 0]);
-    assert!(named.notes.kept.iter().any(|note| note.contains(&Incarnation([9; 16]).to_string())), "{named}");
 
     let report = world.run(Options { repair: true, dead, ..world.options() }).await.unwrap();
     check(&report, [2, 1, 1, 0, 0, 0]);
@@ -182,6 +184,27 @@ async fn one_named_dead_is_fenced_without_its_lock_and_can_not_write_any_more() 
     let end = world.repair().await;
     check(&end, [2, 2, 0, 0, 0, 0]);
     assert_eq!(end.findings.total(), 0, "{end}");
+}
+
+#[tokio::test]
+async fn a_name_that_no_output_has_is_refused_before_anything_is_changed() {
+    let mut world = World::new(2).await;
+    let mut joiner = world.joiner("west");
+    world.join(&mut joiner, 0);
+    world.claim(&joiner, 1);
+    let live = open_segment(&world, "west", "live", joiner.incarnation());
+    let stranger = Incarnation([9; 16]);
+    let dead = vec![joiner.incarnation(), stranger];
+    drop(joiner);
+    let error = world.run(Options { repair: true, dead, ..world.options() }).await.unwrap_err();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&stranger.to_string()), "{text}");
+    for name in DATACENTERS {
+        assert!(text.contains(world.config.output_dir(name).to_str().unwrap()), "{text}");
+    }
+    assert!(live.exists(), "nobody was fenced");
+    assert_eq!((world.holder(1).is_some(), world.comebacks()), (true, 0));
 }
 
 #[tokio::test]
@@ -372,7 +395,9 @@ async fn another_datacenter_takes_clicks_when_the_first_is_down() {
 
 #[tokio::test]
 async fn nobody_s_click_without_an_end_is_lost_and_re_injected_without_a_delete() {
-    let mut world = World::new(2).await;
+    let mut world = World::new(1).await;
+    world.log_click_without_query(1);
+    world.pass();
     world.end("east", 1, EndState::Unjoinable);
     let found = world.look().await;
     check(&found, [2, 0, 0, 0, 1, 0]);
@@ -380,6 +405,145 @@ async fn nobody_s_click_without_an_end_is_lost_and_re_injected_without_a_delete(
     check(&report, [2, 0, 1, 0, 0, 0]);
     assert_eq!((report.repaired.deleted, report.repaired.reinjected), (0, 1));
     assert!(world.inboxes["east"].lock().unwrap().clicks[0].deleted_at.is_none());
+}
+
+#[tokio::test]
+async fn a_click_recorded_as_unjoinable_whose_query_is_in_the_input_comes_back() {
+    let mut world = World::new(3).await;
+    // Its query was not there when both datacenters looked for it, and came later.
+    world.remove_queries();
+    DATACENTERS.iter().for_each(|name| (0..3).for_each(|number| world.end(name, number, EndState::Unjoinable)));
+    world.pass();
+    let ended = world.look().await;
+    check(&ended, [3, 0, 0, 0, 0, 0]);
+    assert_eq!(ended.ledger.unjoinable, 3);
+    is_clean(&ended);
+
+    world.restore_queries();
+    let doubted = world.look().await;
+    check(&doubted, [3, 0, 0, 0, 3, 0]);
+    assert_eq!((doubted.exit_code(), doubted.ledger.unjoinable), (3, 0), "{doubted}");
+    assert_eq!(doubted.findings.count(Kind::LostQueryFound), 3);
+    let text = doubted.to_string();
+    let places = format!(
+        "{CLICKS}:{}: click 1000001:c1 is lost: it is recorded as unjoinable, but its query is in the input at \
+         {QUERIES}:{}",
+        world.click_offset(1),
+        world.query_offset(1)
+    );
+    assert!(text.contains(&places), "{text}");
+    assert!(doubted.to_json().contains("\"lost_query_found\":3"), "{}", doubted.to_json());
+
+    let repaired = world.repair().await;
+    check(&repaired, [3, 0, 3, 0, 0, 0]);
+    assert_eq!((repaired.exit_code(), repaired.repaired.reinjected), (0, 3), "{repaired}");
+    assert_eq!((repaired.repaired.deleted, world.comebacks()), (0, 3));
+    // They wait in the retry store: the record that they have no query is still not believed.
+    let again = world.repair().await;
+    check(&again, [3, 0, 3, 0, 0, 0]);
+    assert!(!again.repaired.is_change(), "{again}");
+    world.join_reinjected("west");
+    let end = world.repair().await;
+    check(&end, [3, 3, 0, 0, 0, 0]);
+    is_clean(&end);
+}
+
+#[tokio::test]
+async fn a_query_in_the_last_line_of_a_final_input_needs_no_line_end() {
+    let mut world = World::new(2).await;
+    world.restore_queries_without_last_line_end();
+    world.end("east", 1, EndState::Unjoinable);
+    world.end("east", 0, EndState::Filtered);
+    check(&world.look().await, [2, 0, 0, 0, 0, 0]);
+    let sources = SourceList::list(&world.config, &world.config.datacenters[0]).unwrap();
+    let report = world.run(Options { sources: Some(sources), ..world.options() }).await.unwrap();
+    check(&report, [2, 0, 0, 0, 1, 0]);
+    assert_eq!(report.findings.count(Kind::LostQueryFound), 1, "{report}");
+}
+
+#[tokio::test]
+async fn of_two_records_with_one_key_the_one_whose_query_is_there_comes_back() {
+    let mut world = World::new(1).await;
+    let good = world.click_payload(0).to_owned();
+    let first = good.replace("\"q0\"", "\"nowhere\"");
+    world.replace_click_log(&[&first, &good]);
+    world.end("east", 0, EndState::Unjoinable);
+    world.pass();
+    check(&world.repair().await, [1, 0, 1, 0, 0, 0]);
+    let inbox = world.inboxes["east"].lock().unwrap();
+    assert_eq!(&inbox.clicks[0].reference[..], b"q0", "{:?}", inbox.clicks);
+}
+
+#[tokio::test]
+async fn a_retry_store_that_is_lost_after_a_delete_does_not_bring_an_older_end_to_life() {
+    let mut world = World::new(1).await;
+    let joiner = world.joiner("east");
+    world.claim(&joiner, 0);
+    drop(joiner);
+    world.end("west", 0, EndState::Filtered);
+    world.pass();
+    let repaired = world.repair().await;
+    assert_eq!((repaired.repaired.deleted, repaired.repaired.reinjected), (1, 1), "{repaired}");
+    world.lose_retry("east");
+    check(&world.look().await, [1, 0, 0, 0, 1, 0]);
+    let again = world.repair().await;
+    check(&again, [1, 0, 1, 0, 0, 0]);
+    assert_eq!(world.comebacks(), 2);
+    // A dispatcher that ends it after that is believed: no click comes back for ever.
+    world.lose_retry("east");
+    let end = world.repair().await;
+    check(&end, [1, 0, 0, 0, 0, 0]);
+    assert_eq!((end.ledger.filtered, world.comebacks()), (1, 2), "{end}");
+}
+
+#[tokio::test]
+async fn a_click_in_a_retry_store_is_pending_however_long_it_waits() {
+    let world = World::new(2).await;
+    let impatient = || Options { settle_after: Duration::ZERO, ..world.options() };
+    let repair = || Options { repair: true, ..impatient() };
+    // A claim without a line, and nobody's click: both come back, and nobody joins them.
+    let joiner = world.joiner("east");
+    world.claim(&joiner, 0);
+    drop(joiner);
+    let first = world.run(repair()).await.unwrap();
+    check(&first, [2, 0, 2, 0, 0, 0]);
+    assert_eq!(world.comebacks(), 2);
+    for options in [impatient(), repair(), repair()] {
+        let report = world.run(options).await.unwrap();
+        check(&report, [2, 0, 2, 0, 0, 0]);
+        assert_eq!((report.findings.total(), report.repaired.is_change()), (0, false), "{report}");
+    }
+    // Nor when the cursor is damaged.
+    let cursor = world.config.dispatcher_dir("east").join("cursor");
+    fs::write(&cursor, "x").unwrap();
+    let damaged = world.run(repair()).await.unwrap();
+    check(&damaged, [2, 0, 2, 0, 0, 0]);
+    assert_eq!((damaged.exit_code(), world.comebacks()), (5, 2), "{damaged}");
+}
+
+#[tokio::test]
+async fn age_says_nothing_against_a_cursor_that_moves() {
+    let world = World::new(3).await;
+    let impatient = || Options { settle_after: Duration::ZERO, ..world.options() };
+    world.pass_up_to("west", world.click_offset(1));
+    check(&world.run(impatient()).await.unwrap(), [3, 0, 2, 0, 1, 0]);
+    // It catches up: what it has not come to is on its way.
+    world.pass_up_to("west", world.click_offset(2));
+    check(&world.run(impatient()).await.unwrap(), [3, 0, 1, 0, 2, 0]);
+    // Since the last run it stands still.
+    check(&world.run(impatient()).await.unwrap(), [3, 0, 0, 0, 3, 0]);
+}
+
+#[tokio::test]
+async fn clicks_come_back_where_the_next_run_can_see_them_wait() {
+    let world = World::new(2).await;
+    let away = world.dir.path().join("away");
+    fs::rename(world.config.datacenter_dir("east"), &away).unwrap();
+    for _ in 0..3 {
+        check(&world.repair().await, [2, 0, 2, 0, 0, 0]);
+    }
+    assert_eq!(world.comebacks(), 2);
+    assert_eq!(world.inboxes["west"].lock().unwrap().clicks.len(), 2);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The judgement.
 //!
 //! Invariant: joined is the only record that ends the judgement. A recorded end is believed only
-//! if the registry has no claim, and a claim is called lost only on the evidence of a seal.
+//! if the registry has no claim, "unjoinable" only if nobody has seen the query; and a claim is
+//! called lost only on the evidence of a seal.
 //!
 //! Not here: the order in which the caller reads. Ends of sources, cursors and retry stores,
 //! outputs, registry: an answer that is older than the outputs would make lost clicks of joined
@@ -44,6 +45,8 @@ struct Facts {
     late: bool,
     /// A verifier deleted its claim, or was about to, and did not come to re-inject it.
     deleted: bool,
+    /// Where the query that it names was seen in the input.
+    query: Option<Place>,
     ends: Ends,
     lines: Vec<(LinePlace, Token)>,
     answer: Option<Answer>,
@@ -136,6 +139,20 @@ impl Check {
         self.keys.entry(key).or_default().deleted = true;
     }
 
+    /// Keys that some dispatcher recorded as unjoinable: those whose query is worth looking for.
+    pub fn unjoinable(&self) -> impl Iterator<Item = &EventKey> {
+        let is_one = |facts: &Facts| facts.click.is_some() && facts.ends.first() == Some(EndState::Unjoinable);
+        self.keys.iter().filter(move |(_, facts)| is_one(facts)).map(|(key, _)| key)
+    }
+
+    /// The query that a click names is in the input: whoever recorded it as unjoinable had not seen
+    /// the query, and that end is not believed.
+    pub fn set_query(&mut self, key: &EventKey, query: Place) {
+        if let Some(facts) = self.keys.get_mut(key) {
+            facts.query = Some(query);
+        }
+    }
+
     /// What is known about an incarnation. Two different directories of one incarnation are no
     /// evidence: whoever finds the second one says [`Evidence::Damaged`].
     pub fn set_evidence(&mut self, incarnation: Incarnation, evidence: Evidence) {
@@ -210,6 +227,12 @@ impl Check {
             return State::Joined;
         }
         let end = if facts.deleted { None } else { facts.ends.first() };
+        // An end that the input itself contradicts is none.
+        let doubt = match end {
+            Some(EndState::Unjoinable) => facts.query.map(|query| Loss::QueryFound { query }),
+            Some(EndState::Filtered | EndState::Expired | EndState::DeadLettered) | None => None,
+        };
+        let end = if doubt.is_some() { None } else { end };
         match (facts.answer, end, progress) {
             (None, _, _) => State::Pending(Pending::NotAsked),
             (Some(Answer::Present(holder)), _, _) => self.state_of_claimed(holder, progress, reach),
@@ -217,7 +240,7 @@ impl Check {
             (Some(Answer::Expired), end, _) => State::Ended(end.unwrap_or(EndState::Expired)),
             (Some(Answer::Absent), Some(end), _) => State::Ended(end),
             (Some(Answer::Absent), None, Progress::Unsettled) => State::Pending(Pending::NotSettled),
-            (Some(Answer::Absent), None, Progress::Settled) => State::Lost(Loss::Unclaimed),
+            (Some(Answer::Absent), None, Progress::Settled) => State::Lost(doubt.unwrap_or(Loss::Unclaimed)),
         }
     }
 

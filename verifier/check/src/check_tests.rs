@@ -151,6 +151,60 @@ fn an_end_older_than_a_deleted_claim_is_no_end() {
     assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Lost(Loss::Unclaimed)));
 }
 
+/// A settled click that was recorded as unjoinable, whose query is in the input.
+fn doubted(progress: Progress, ends: &[EndState]) -> Check {
+    let mut check = Check::new();
+    click(&mut check, 0, Some("k"), progress);
+    for state in ends {
+        check.add_end(End { place: Place { source: 0, offset: 0 }, key: Some(key("k")), state: *state });
+    }
+    check.set_answer(&key("k"), Answer::Absent);
+    check.set_query(&key("k"), QUERY);
+    check
+}
+
+const QUERY: Place = Place { source: 3, offset: 44 };
+
+#[test]
+fn unjoinable_is_no_end_when_the_query_is_in_the_input() {
+    let mut check = doubted(Progress::Settled, &[EndState::Unjoinable]);
+    assert_eq!(check.unjoinable().collect::<Vec<_>>(), [&key("k")]);
+    let loss = Loss::QueryFound { query: QUERY };
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Lost(loss)));
+    let judgement = check.judge(Reach::Whole);
+    assert_eq!((judgement.ledger.lost, judgement.ledger.unjoinable), (1, 0));
+    let place = Place { source: 0, offset: 0 };
+    assert_eq!(judgement.lost, [(key("k"), place, loss)]);
+    assert_eq!((judgement.findings.count(Kind::LostQueryFound), judgement.findings.count(Kind::Lost)), (1, 0));
+    assert_eq!(judgement.findings.kept()[0].query(), Some(QUERY));
+
+    // Below the boundary it can not come back, and the reason is not that it had no query.
+    check.set_answer(&key("k"), Answer::Expired);
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Ended(EndState::Expired)));
+}
+
+#[test]
+fn a_doubted_end_waits_for_the_click_to_settle_and_does_not_hide_a_claim() {
+    let mut check = doubted(Progress::Unsettled, &[EndState::Unjoinable]);
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Pending(Pending::NotSettled)));
+    check = doubted(Progress::Settled, &[EndState::Unjoinable]);
+    check.set_evidence(LIVE, Evidence::Sealed);
+    check.set_answer(&key("k"), CLAIMED.unwrap());
+    assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Lost(Loss::LineMissing(token(LIVE)))));
+}
+
+#[test]
+fn a_query_does_not_put_other_ends_in_doubt() {
+    // Whoever filtered it had read its query.
+    let filtered = doubted(Progress::Settled, &[EndState::Unjoinable, EndState::Filtered]);
+    assert_eq!(filtered.unjoinable().count(), 0);
+    assert_eq!(filtered.state(&key("k"), Reach::Whole), Some(State::Ended(EndState::Filtered)));
+    for state in [EndState::DeadLettered, EndState::Expired] {
+        let check = doubted(Progress::Settled, &[state]);
+        assert_eq!(check.state(&key("k"), Reach::Whole), Some(State::Ended(state)));
+    }
+}
+
 #[test]
 fn expired_is_an_end_with_or_without_a_record() {
     let expired = |ends| Case { ends, answer: Some(Answer::Expired), ..Case::default() };
@@ -316,6 +370,7 @@ enum Fed {
     Line(u8, u8, u8),
     Evidence(u8, u8),
     Answer(u8, u8),
+    Query(u8),
 }
 
 fn any_fed() -> impl Strategy<Value = Fed> {
@@ -323,6 +378,7 @@ fn any_fed() -> impl Strategy<Value = Fed> {
     prop_oneof![
         4 => (0..40_u64, proptest::option::of(id.clone()), any::<bool>()).prop_map(|(o, k, s)| Fed::Click(o, k, s)),
         1 => id.clone().prop_map(Fed::Late),
+        1 => id.clone().prop_map(Fed::Query),
         2 => (0..40_u64, proptest::option::of(id.clone()), 0..4_usize).prop_map(|(o, k, e)| Fed::End(o, k, e)),
         3 => (id.clone(), 0..3_u8, 0..3_u8).prop_map(|(k, d, t)| Fed::Line(k, d, t)),
         2 => (0..3_u8, 0..5_u8).prop_map(|(i, e)| Fed::Evidence(i, e)),
@@ -340,6 +396,7 @@ fn feed(check: &mut Check, fed: &Fed) {
             progress: if settled { Progress::Settled } else { Progress::Unsettled },
         }),
         Fed::Late(id) => check.add_late_click(key(id)),
+        Fed::Query(id) => check.set_query(&key(id), QUERY),
         Fed::End(offset, id, state) => {
             let place = Place { source: 0, offset };
             check.add_end(End { place, key: id.map(key), state: EndState::ALL[state] });

@@ -88,6 +88,8 @@ pub enum Kind {
     NoClick,
     /// [`Finding::Lost`], the token known or the key unclaimed.
     Lost,
+    /// [`Finding::Lost`], recorded as unjoinable although the query is in the input.
+    LostQueryFound,
     /// [`Finding::Lost`] with a forgotten token: critical, only an operator repairs it.
     LostForgotten,
     /// [`Finding::Held`].
@@ -97,7 +99,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const COUNT: usize = 8;
+    const COUNT: usize = 9;
 
     /// The name in machine-readable reports.
     #[must_use]
@@ -108,6 +110,7 @@ impl Kind {
             Kind::ForeignToken => "foreign_token",
             Kind::NoClick => "no_click",
             Kind::Lost => "lost",
+            Kind::LostQueryFound => "lost_query_found",
             Kind::LostForgotten => "lost_forgotten",
             Kind::Held => "held",
             Kind::UnkeyedWithoutEnd => "unkeyed_without_end",
@@ -125,6 +128,7 @@ impl Finding {
             Finding::ForeignToken { .. } => Kind::ForeignToken,
             Finding::NoClick { .. } => Kind::NoClick,
             Finding::Lost { loss: Loss::Forgotten, .. } => Kind::LostForgotten,
+            Finding::Lost { loss: Loss::QueryFound { .. }, .. } => Kind::LostQueryFound,
             Finding::Lost { loss: Loss::LineMissing(_) | Loss::Unclaimed, .. } => Kind::Lost,
             Finding::Held { .. } => Kind::Held,
             Finding::UnkeyedWithoutEnd { .. } => Kind::UnkeyedWithoutEnd,
@@ -142,6 +146,21 @@ impl Finding {
             Finding::Lost { place, .. } | Finding::Held { place, .. } | Finding::UnkeyedWithoutEnd { place } => {
                 Some(*place)
             }
+        }
+    }
+
+    /// The place of the query that it speaks of, if any.
+    #[must_use]
+    pub fn query(&self) -> Option<Place> {
+        match self {
+            Finding::Lost { loss: Loss::QueryFound { query }, .. } => Some(*query),
+            Finding::Lost { loss: Loss::LineMissing(_) | Loss::Unclaimed | Loss::Forgotten, .. }
+            | Finding::Duplicate { .. }
+            | Finding::TokenDiffers { .. }
+            | Finding::ForeignToken { .. }
+            | Finding::NoClick { .. }
+            | Finding::Held { .. }
+            | Finding::UnkeyedWithoutEnd { .. } => None,
         }
     }
 }
@@ -167,6 +186,10 @@ impl fmt::Display for Finding {
             }
             Finding::Lost { key, loss: Loss::Unclaimed, .. } => {
                 write!(f, "click {key} is lost: nobody claims it and no end is recorded")
+            }
+            // The place follows: the caller knows the source's name.
+            Finding::Lost { key, loss: Loss::QueryFound { .. }, .. } => {
+                write!(f, "click {key} is lost: it is recorded as unjoinable, but its query is in the input")
             }
             Finding::Lost { key, loss: Loss::Forgotten, .. } => {
                 write!(

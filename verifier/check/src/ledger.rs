@@ -7,7 +7,7 @@ use std::fmt;
 
 use photon_types::{Incarnation, Token};
 
-use crate::input::EndState;
+use crate::input::{EndState, Place};
 
 /// The state of a key: the first of these that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,12 @@ pub enum Loss {
     LineMissing(Token),
     /// The registry has no claim and no dispatcher recorded an end: re-inject.
     Unclaimed,
+    /// The registry has no claim and a dispatcher recorded it as unjoinable, but the query that it
+    /// names is in the input: re-inject.
+    QueryFound {
+        /// Where the query lies.
+        query: Place,
+    },
     /// Claimed, token forgotten, no line in any output: only an operator repairs it.
     Forgotten,
 }

@@ -27,7 +27,8 @@ pub const DATACENTERS: [&str; 2] = ["east", "west"];
 
 /// The name of the clicks' only source.
 pub const CLICKS: &str = "clicks/log.ndjson";
-const QUERIES: &str = "queries/log.ndjson";
+/// The name of the queries' only source.
+pub const QUERIES: &str = "queries/log.ndjson";
 
 const CONFIG: &str = r#"
 [cluster]
@@ -127,9 +128,48 @@ impl World {
         let click = format!("{{\"time\":{},\"id\":\"c{number}\",\"query\":\"q{number}\"}}", 1_000_000 + number);
         let logged = append(&self.log_path("queries"), &query);
         self.queries.push(logged);
-        let logged = append(&self.log_path("clicks"), &click);
+        self.log_click_line(&click);
+    }
+
+    /// Appends the next click, which names a query that is nowhere.
+    pub fn log_click_without_query(&mut self, number: usize) {
+        let click = format!("{{\"time\":{},\"id\":\"c{number}\",\"query\":\"none{number}\"}}", 1_000_000 + number);
+        self.log_click_line(&click);
+    }
+
+    fn log_click_line(&mut self, click: &str) {
+        let logged = append(&self.log_path("clicks"), click);
         self.clicks.push(logged);
         self.count(|counts| counts.read += 1);
+    }
+
+    /// Other lines in place of the clicks' log; the clicks have the places they had.
+    pub fn replace_click_log(&mut self, lines: &[&str]) {
+        self.count(|counts| counts.read = lines.len() as u64);
+        fs::write(self.log_path("clicks"), lines.join("\n") + "\n").unwrap();
+    }
+
+    /// No query is in the input: not mounted, or not there yet.
+    pub fn remove_queries(&mut self) {
+        fs::write(self.log_path("queries"), "").unwrap();
+    }
+
+    /// The queries are there, again or at last.
+    pub fn restore_queries(&mut self) {
+        let text: String = self.queries.iter().map(|query| format!("{}\n", query.payload)).collect();
+        fs::write(self.log_path("queries"), text).unwrap();
+    }
+
+    /// As they were, but for the last byte.
+    pub fn restore_queries_without_last_line_end(&mut self) {
+        let path = self.log_path("queries");
+        let text = fs::read(&path).unwrap();
+        fs::write(path, text.strip_suffix(b"\n").unwrap()).unwrap();
+    }
+
+    /// The disk of a retry store is lost.
+    pub fn lose_retry(&self, datacenter: &str) {
+        fs::remove_file(self.config.dispatcher_dir(datacenter).join("retry")).unwrap();
     }
 
     /// Appends a line to the clicks as it is: no click of a number.
@@ -159,7 +199,8 @@ impl World {
         let list = SourceList::list(&self.config, self.config.datacenter(datacenter).unwrap()).unwrap();
         let identity = list.get(CLICKS).unwrap().identity;
         let counts = self.counts[datacenter];
-        let source = SourceCursor { device: identity.device, inode: identity.inode, offset, counts };
+        let source =
+            SourceCursor { device: identity.device, inode: identity.inode, offset, counts, ..SourceCursor::default() };
         let cursor = Cursor { sources: BTreeMap::from([(CLICKS.to_owned(), source)]), retry_end: u64::MAX };
         cursor.save(&self.config.dispatcher_dir(datacenter).join("cursor")).unwrap();
     }
@@ -235,6 +276,10 @@ impl World {
 
     pub fn click_offset(&self, number: usize) -> u64 {
         self.clicks[number].offset
+    }
+
+    pub fn query_offset(&self, number: usize) -> u64 {
+        self.queries[number].offset
     }
 
     pub fn click_payload(&self, number: usize) -> &str {
