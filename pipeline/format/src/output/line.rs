@@ -15,7 +15,7 @@ use super::error::OutputError;
 /// A payload that is nested deeper than this stands as a JSON string. Readers of JSON give up at
 /// some depth, jq at 256 in its older versions and Python at about 1,000, and with the line they
 /// would lose all that follows it.
-pub const PAYLOAD_DEPTH_MAX: usize = 128;
+pub const PAYLOAD_DEPTH_MAX: usize = 100;
 
 /// What a joined line is made of.
 #[derive(Clone, Copy, Debug)]
