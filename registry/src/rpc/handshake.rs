@@ -54,6 +54,8 @@ pub(crate) struct Handshake {
     members: Vec<NodeId>,
     fingerprint: String,
     failure: Failure,
+    /// The disk has its mark. Held while that is written, so that nobody ends the node before.
+    is_condemned: Mutex<bool>,
     state: Mutex<State>,
     /// The birth record that this node shall write, once it is known.
     agreed: watch::Sender<Option<Birth>>,
@@ -117,6 +119,7 @@ impl Handshake {
             members,
             fingerprint,
             failure,
+            is_condemned: Mutex::new(false),
             state: Mutex::new(state),
             agreed: watch::Sender::new(birth),
         };
@@ -239,9 +242,14 @@ impl Handshake {
     /// This disk is not what was born under its id. Who knows that now may be gone at the next start:
     /// so the disk keeps it, before the process ends.
     fn condemn_own_disk(&self, reason: String) {
-        if let Err(error) = self.me.mark.write(&reason) {
-            error!(node = %self.me.node, %error, reason, "a refused disk could not be marked: never start it again");
+        let mut is_condemned = self.is_condemned.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_condemned {
+            if let Err(error) = self.me.mark.write(&reason) {
+                error!(node = %self.me.node, %error, reason, "a refused disk could not be marked: never start it again");
+            }
+            *is_condemned = true;
         }
+        drop(is_condemned);
         self.refuse_own_disk(format!(
             "{reason}; this disk can never vote again: keep it for analysis and let the other nodes go on"
         ));

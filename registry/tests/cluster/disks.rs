@@ -75,6 +75,11 @@ async fn a_wiped_disk_is_refused_by_name_and_ends() {
     cluster.insert_all(10..20).await;
     let node = cluster.node(wiped).status();
     assert_eq!(node.role, "waiting");
+    // And it keeps that it was refused.
+    cluster.try_stop_node(wiped).await.unwrap_err();
+    let error = cluster.try_start_node(wiped).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
+    assert!(error.to_string().contains("can never vote again"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,6 +124,106 @@ async fn a_rolled_back_disk_is_refused() {
     assert_eq!(error.kind(), ErrorKind::DataDirRefused, "{error}");
     assert!(error.to_string().contains("rolled back"), "{error}");
     cluster.insert_all(500..510).await;
+}
+
+/// Each start raises the numbers of a disk. However often a rolled-back one is started, it has no
+/// vote: the peers hold its history against it, and the disk keeps the refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolled_back_disk_is_refused_at_each_start_and_the_original_comes_back() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    let leader = cluster.leader().await;
+    let node = follower(leader, &cluster);
+    cluster.stop_node(node).await;
+    let (backup, original) = (cluster.dir.path().join("backup"), cluster.dir.path().join("original"));
+    copy_dir(&cluster.data_dir(node), &backup);
+    cluster.start_node(node).await;
+    cluster.connected_to_all(node).await;
+    cluster.insert_all(10..500).await;
+    cluster.all_applied().await;
+    cluster.stop_node(node).await;
+    std::fs::rename(cluster.data_dir(node), &original).unwrap();
+    copy_dir(&backup, &cluster.data_dir(node));
+    for start in 0..5 {
+        cluster.start_node(node).await;
+        let error = soon("the refusal", cluster.node(node).failed()).await;
+        assert_eq!(error.kind(), ErrorKind::DataDirRefused, "start {start}: {error}");
+        assert!(error.to_string().contains("this disk can never vote again"), "start {start}: {error}");
+        cluster.try_stop_node(node).await.unwrap_err();
+        // It does not even open its doors.
+        let error = cluster.try_start_node(node).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DataDirRefused, "start {start}: {error}");
+        assert!(error.to_string().contains("refused for ever: node"), "start {start}: {error}");
+        // An operator who removes the mark gets no further: the peers remember.
+        std::fs::remove_file(cluster.data_dir(node).join("refused")).unwrap();
+    }
+    let counted = std::fs::read_to_string(cluster.data_dir(node).join("boot")).unwrap();
+    let of_original = std::fs::read_to_string(original.join("boot")).unwrap();
+    let boot =
+        |text: &str| -> u64 { text.lines().find_map(|line| line.strip_prefix("boot ")).unwrap().parse().unwrap() };
+    assert!(boot(&of_original) < boot(&counted), "its numbers have passed those of the original");
+    // The original is believed, and has a vote.
+    std::fs::remove_dir_all(cluster.data_dir(node)).unwrap();
+    std::fs::rename(&original, cluster.data_dir(node)).unwrap();
+    cluster.start_node(node).await;
+    cluster.connected_to_all(node).await;
+    let third = cluster.ids().into_iter().find(|id| *id != node && *id != leader).unwrap();
+    cluster.stop_node(third).await;
+    cluster.insert_all(500..600).await;
+    let lookups: Vec<Command> = (0..600).map(lookup).collect();
+    for (n, outcome) in (0..).zip(cluster.submit(&lookups).await) {
+        assert_eq!(outcome, Outcome::Present { winner: Holder::Token(token(n)) });
+    }
+    cluster.stop_all().await;
+}
+
+/// Who is killed and started again and again, met or unmet, keeps his vote.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_may_be_started_many_times() {
+    let mut cluster = Cluster::start(3).await;
+    let node = follower(cluster.leader().await, &cluster);
+    for round in 0..6 {
+        cluster.insert_all(round * 100..round * 100 + 100).await;
+        cluster.drop_node(node);
+        start_when_free(&mut cluster, node).await;
+        if round % 2 == 0 {
+            cluster.connected_to_all(node).await;
+        }
+    }
+    cluster.connected_to_all(node).await;
+    cluster.all_applied().await;
+    assert_eq!(cluster.node(node).status().unhealthy, None);
+    cluster.stop_all().await;
+}
+
+/// A configuration that lists fewer members would make a minority a quorum, and two winners of one
+/// id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shorter_list_of_members_makes_no_smaller_cluster() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.insert_all(0..10).await;
+    cluster.stop_node(NodeId(1)).await;
+    for kept in [&[1][..], &[1, 2], &[1, 2, 3, 4]] {
+        let mut config = cluster.config(NodeId(1));
+        let mut fourth = config.members[2].clone();
+        fourth.id = NodeId(4);
+        config.members.push(fourth);
+        config.members.retain(|member| kept.contains(&member.id.0));
+        let error = Server::start(config).await.err().expect("it was born with three members");
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let list = kept.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("born with the members 1, 2, 3, but the configuration lists {list}: ")),
+            "{text}"
+        );
+        assert!(text.contains(&cluster.data_dir(NodeId(1)).display().to_string()), "{text}");
+    }
+    // The disk has taken no harm.
+    cluster.start_node(NodeId(1)).await;
+    cluster.connected_to_all(NodeId(1)).await;
+    cluster.insert_all(10..20).await;
+    cluster.stop_all().await;
 }
 
 /// A copy of a disk runs beside the original: two processes of one boot.
