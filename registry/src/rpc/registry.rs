@@ -46,9 +46,10 @@ impl Registry for RegistryService {
         request: Request<wire::StateKeyRulesRequest>,
     ) -> Result<Response<wire::SubmitReply>, Status> {
         let KeyRulesStatement { cluster, text } = KeyRulesStatement::try_from(request.into_inner()).map_err(invalid)?;
-        let Chunk { count, bytes } = Chunk::of(&[Command::StateKeyRules { text }]);
+        let statement = Command::StateKeyRules { text: text.clone() };
+        let Chunk { count, bytes } = Chunk::of(&[statement]);
         let commands = Chunk { count, bytes: Bytes::from(bytes) };
-        self.answer(cluster, RulesCheck::StatedNow, commands).await
+        self.answer(cluster, RulesCheck::Stated(text), commands).await
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusReply>, Status> {
@@ -61,7 +62,7 @@ enum RulesCheck {
     /// It was made by rules of this hash.
     Hash(KeyRulesHash),
     /// It is the statement itself.
-    StatedNow,
+    Stated(String),
 }
 
 impl RegistryService {
@@ -95,7 +96,14 @@ impl RegistryService {
             return Err(self.not_leader(replica.status.leader));
         }
         match rules {
-            RulesCheck::StatedNow => Ok(serving),
+            // Rules never change once they are applied: others need no slot to be refused, nor as
+            // many bytes of outcomes on every replica.
+            RulesCheck::Stated(text) => match serving.key_rules.borrow().as_deref() {
+                Some(kept) if kept.text != *text => {
+                    Err(WireReply::KeyRulesDiffer(wire::KeyRulesDiffer { kept: kept.text.clone() }))
+                }
+                Some(_) | None => Ok(serving),
+            },
             RulesCheck::Hash(hash) => match serving.key_rules.borrow().as_deref() {
                 None => Err(WireReply::KeyRulesMissing(wire::KeyRulesMissing {})),
                 Some(kept) if kept.hash == *hash => Ok(serving),
