@@ -3,6 +3,11 @@
 
 mod world;
 
+#[path = "verify/doubt.rs"]
+mod doubt;
+#[path = "verify/settling.rs"]
+mod settling;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +18,10 @@ use photon_check::Kind;
 use photon_format::cursor::Ended;
 use photon_format::ends::{EndRecord, EndState};
 use photon_format::output::OutputError;
-use photon_format::source::SourceList;
 use photon_types::{Holder, Incarnation, Token};
 use photon_verifier::{Options, Progress, Report};
 use world::registry::OnDelete;
-use world::{CLICKS, DATACENTERS, QUERIES, World};
+use world::{CLICKS, DATACENTERS, World};
 
 /// keys, joined, pending, held, lost, duplicates.
 #[track_caller]
@@ -408,145 +412,6 @@ async fn nobody_s_click_without_an_end_is_lost_and_re_injected_without_a_delete(
 }
 
 #[tokio::test]
-async fn a_click_recorded_as_unjoinable_whose_query_is_in_the_input_comes_back() {
-    let mut world = World::new(3).await;
-    // Its query was not there when both datacenters looked for it, and came later.
-    world.remove_queries();
-    DATACENTERS.iter().for_each(|name| (0..3).for_each(|number| world.end(name, number, EndState::Unjoinable)));
-    world.pass();
-    let ended = world.look().await;
-    check(&ended, [3, 0, 0, 0, 0, 0]);
-    assert_eq!(ended.ledger.unjoinable, 3);
-    is_clean(&ended);
-
-    world.restore_queries();
-    let doubted = world.look().await;
-    check(&doubted, [3, 0, 0, 0, 3, 0]);
-    assert_eq!((doubted.exit_code(), doubted.ledger.unjoinable), (3, 0), "{doubted}");
-    assert_eq!(doubted.findings.count(Kind::LostQueryFound), 3);
-    let text = doubted.to_string();
-    let places = format!(
-        "{CLICKS}:{}: click 1000001:c1 is lost: it is recorded as unjoinable, but its query is in the input at \
-         {QUERIES}:{}",
-        world.click_offset(1),
-        world.query_offset(1)
-    );
-    assert!(text.contains(&places), "{text}");
-    assert!(doubted.to_json().contains("\"lost_query_found\":3"), "{}", doubted.to_json());
-
-    let repaired = world.repair().await;
-    check(&repaired, [3, 0, 3, 0, 0, 0]);
-    assert_eq!((repaired.exit_code(), repaired.repaired.reinjected), (0, 3), "{repaired}");
-    assert_eq!((repaired.repaired.deleted, world.comebacks()), (0, 3));
-    // They wait in the retry store: the record that they have no query is still not believed.
-    let again = world.repair().await;
-    check(&again, [3, 0, 3, 0, 0, 0]);
-    assert!(!again.repaired.is_change(), "{again}");
-    world.join_reinjected("west");
-    let end = world.repair().await;
-    check(&end, [3, 3, 0, 0, 0, 0]);
-    is_clean(&end);
-}
-
-#[tokio::test]
-async fn a_query_in_the_last_line_of_a_final_input_needs_no_line_end() {
-    let mut world = World::new(2).await;
-    world.restore_queries_without_last_line_end();
-    world.end("east", 1, EndState::Unjoinable);
-    world.end("east", 0, EndState::Filtered);
-    check(&world.look().await, [2, 0, 0, 0, 0, 0]);
-    let sources = SourceList::list(&world.config, &world.config.datacenters[0]).unwrap();
-    let report = world.run(Options { sources: Some(sources), ..world.options() }).await.unwrap();
-    check(&report, [2, 0, 0, 0, 1, 0]);
-    assert_eq!(report.findings.count(Kind::LostQueryFound), 1, "{report}");
-}
-
-#[tokio::test]
-async fn of_two_records_with_one_key_the_one_whose_query_is_there_comes_back() {
-    let mut world = World::new(1).await;
-    let good = world.click_payload(0).to_owned();
-    let first = good.replace("\"q0\"", "\"nowhere\"");
-    world.replace_click_log(&[&first, &good]);
-    world.end("east", 0, EndState::Unjoinable);
-    world.pass();
-    check(&world.repair().await, [1, 0, 1, 0, 0, 0]);
-    let inbox = world.inboxes["east"].lock().unwrap();
-    assert_eq!(&inbox.clicks[0].reference[..], b"q0", "{:?}", inbox.clicks);
-}
-
-#[tokio::test]
-async fn a_retry_store_that_is_lost_after_a_delete_does_not_bring_an_older_end_to_life() {
-    let mut world = World::new(1).await;
-    let joiner = world.joiner("east");
-    world.claim(&joiner, 0);
-    drop(joiner);
-    world.end("west", 0, EndState::Filtered);
-    world.pass();
-    let repaired = world.repair().await;
-    assert_eq!((repaired.repaired.deleted, repaired.repaired.reinjected), (1, 1), "{repaired}");
-    world.lose_retry("east");
-    check(&world.look().await, [1, 0, 0, 0, 1, 0]);
-    let again = world.repair().await;
-    check(&again, [1, 0, 1, 0, 0, 0]);
-    assert_eq!(world.comebacks(), 2);
-    // A dispatcher that ends it after that is believed: no click comes back for ever.
-    world.lose_retry("east");
-    let end = world.repair().await;
-    check(&end, [1, 0, 0, 0, 0, 0]);
-    assert_eq!((end.ledger.filtered, world.comebacks()), (1, 2), "{end}");
-}
-
-#[tokio::test]
-async fn a_click_in_a_retry_store_is_pending_however_long_it_waits() {
-    let world = World::new(2).await;
-    let impatient = || Options { settle_after: Duration::ZERO, ..world.options() };
-    let repair = || Options { repair: true, ..impatient() };
-    // A claim without a line, and nobody's click: both come back, and nobody joins them.
-    let joiner = world.joiner("east");
-    world.claim(&joiner, 0);
-    drop(joiner);
-    let first = world.run(repair()).await.unwrap();
-    check(&first, [2, 0, 2, 0, 0, 0]);
-    assert_eq!(world.comebacks(), 2);
-    for options in [impatient(), repair(), repair()] {
-        let report = world.run(options).await.unwrap();
-        check(&report, [2, 0, 2, 0, 0, 0]);
-        assert_eq!((report.findings.total(), report.repaired.is_change()), (0, false), "{report}");
-    }
-    // Nor when the cursor is damaged.
-    let cursor = world.config.dispatcher_dir("east").join("cursor");
-    fs::write(&cursor, "x").unwrap();
-    let damaged = world.run(repair()).await.unwrap();
-    check(&damaged, [2, 0, 2, 0, 0, 0]);
-    assert_eq!((damaged.exit_code(), world.comebacks()), (5, 2), "{damaged}");
-}
-
-#[tokio::test]
-async fn age_says_nothing_against_a_cursor_that_moves() {
-    let world = World::new(3).await;
-    let impatient = || Options { settle_after: Duration::ZERO, ..world.options() };
-    world.pass_up_to("west", world.click_offset(1));
-    check(&world.run(impatient()).await.unwrap(), [3, 0, 2, 0, 1, 0]);
-    // It catches up: what it has not come to is on its way.
-    world.pass_up_to("west", world.click_offset(2));
-    check(&world.run(impatient()).await.unwrap(), [3, 0, 1, 0, 2, 0]);
-    // Since the last run it stands still.
-    check(&world.run(impatient()).await.unwrap(), [3, 0, 0, 0, 3, 0]);
-}
-
-#[tokio::test]
-async fn clicks_come_back_where_the_next_run_can_see_them_wait() {
-    let world = World::new(2).await;
-    let away = world.dir.path().join("away");
-    fs::rename(world.config.datacenter_dir("east"), &away).unwrap();
-    for _ in 0..3 {
-        check(&world.repair().await, [2, 0, 2, 0, 0, 0]);
-    }
-    assert_eq!(world.comebacks(), 2);
-    assert_eq!(world.inboxes["west"].lock().unwrap().clicks.len(), 2);
-}
-
-#[tokio::test]
 async fn a_click_that_names_no_query_does_not_come_back_and_stops_nobody() {
     let mut world = World::new(1).await;
     world.log_raw("{\"time\":7,\"id\":\"nobody\",\"query\":null}");
@@ -565,24 +430,6 @@ async fn an_end_in_one_datacenter_does_not_hide_a_claim_of_another() {
     world.claim(&joiner, 0);
     joiner.seal().unwrap();
     check(&world.look().await, [1, 0, 0, 0, 1, 0]);
-}
-
-#[tokio::test]
-async fn what_a_cursor_has_not_passed_is_pending_until_it_was_seen_long_ago() {
-    let world = World::new(2).await;
-    world.pass_up_to("west", world.click_offset(1));
-    let fresh = world.look().await;
-    check(&fresh, [2, 0, 1, 0, 1, 0]);
-    // The cursor of another file under the same name has passed nothing of this one.
-    world.pass();
-    let path = world.dir.path().join("clicks/log.ndjson");
-    let text = fs::read(&path).unwrap();
-    fs::write(path.with_extension("new"), text).unwrap();
-    fs::rename(path.with_extension("new"), &path).unwrap();
-    check(&world.look().await, [2, 0, 2, 0, 0, 0]);
-    // The run before this one saw them; with no time to wait that is long ago.
-    let impatient = Options { settle_after: Duration::ZERO, ..world.options() };
-    check(&world.run(impatient).await.unwrap(), [2, 0, 0, 0, 2, 0]);
 }
 
 #[tokio::test]
