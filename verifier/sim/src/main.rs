@@ -90,6 +90,9 @@ impl Judged {
 
 fn property(name: &str) -> Result<Property, String> {
     let found = Property::ALL.into_iter().find(|property| property.name() == name);
+    if found == Some(Property::CoreAssertion) {
+        return Err("a replica whose assertion has failed can not go on: it is always judged".into());
+    }
     let names = || Property::ALL.map(Property::name).join(", ");
     found.ok_or_else(|| format!("no property is named {name:?}; there are {}", names()))
 }

@@ -48,6 +48,8 @@ pub struct Totals {
     pub messages: u64,
     /// Calls of clients, one for each command.
     pub calls: u64,
+    /// Of them those that got an answer.
+    pub answers: u64,
     /// Elections won.
     pub elections: u64,
     /// Crashes.
@@ -137,6 +139,7 @@ impl Totals {
             slots: cluster.chosen_slots(),
             messages: counts.messages,
             calls: counts.calls,
+            answers: counts.answers,
             elections: counts.elections_won,
             crashes: counts.crashes,
             spiteful_crashes: counts.spiteful_crashes,
@@ -154,6 +157,7 @@ impl Totals {
             slots,
             messages,
             calls,
+            answers,
             elections,
             crashes,
             spiteful_crashes,
@@ -166,6 +170,7 @@ impl Totals {
         self.slots += slots;
         self.messages += messages;
         self.calls += calls;
+        self.answers += answers;
         self.elections += elections;
         self.crashes += crashes;
         self.spiteful_crashes += spiteful_crashes;
@@ -183,6 +188,7 @@ impl fmt::Display for Totals {
             slots,
             messages,
             calls,
+            answers,
             elections,
             crashes,
             spiteful_crashes,
@@ -192,7 +198,7 @@ impl fmt::Display for Totals {
         write!(
             f,
             "{virtual_time:.1?} of virtual time, {happenings} happenings, {messages} messages, {slots} slots, \
-             {calls} calls, {elections} elections won, {crashes} crashes ({spiteful_crashes} out of spite), \
+             {calls} calls ({answers} answered), {elections} elections won, {crashes} crashes ({spiteful_crashes} out of spite), \
              {cuts} cuts, {stalls} stalls"
         )
     }

@@ -16,7 +16,7 @@ fn every_property_holds() {
     let totals = &report.totals;
     assert_eq!(totals.runs, SEEDS);
     assert!(SEEDS * 10 < totals.slots, "{totals}");
-    assert!(SEEDS * 50 < totals.calls, "{totals}");
+    assert!(SEEDS * 50 < totals.answers, "{totals}");
     assert!(SEEDS * 2 < totals.elections, "{totals}");
     assert!(SEEDS * 2 < totals.crashes, "{totals}");
     assert!(SEEDS < totals.spiteful_crashes, "{totals}");

@@ -155,7 +155,9 @@ impl Cluster {
         }
         self.watch.healed(&self.state())?;
         let history = self.clients.take_history();
-        self.counts.calls = u64::try_from(history.len()).expect("a usize fits 64 bits");
+        let count = |count: usize| u64::try_from(count).expect("a usize fits 64 bits");
+        self.counts.calls = count(history.len());
+        self.counts.answers = count(history.iter().filter(|op| op.answer.is_some()).count());
         self.watch.finished(&history)
     }
 

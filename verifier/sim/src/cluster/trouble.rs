@@ -38,6 +38,7 @@ pub(crate) struct Counts {
     pub cuts: u64,
     pub stalls: u64,
     pub calls: u64,
+    pub answers: u64,
     pub elections_won: u64,
 }
 

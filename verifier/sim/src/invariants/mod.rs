@@ -306,3 +306,57 @@ pub(crate) mod made_up {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use photon_core::Prepare;
+    use photon_types::{Command, EventKey, Holder, Incarnation, Outcome, Token};
+
+    use super::made_up::{ballot, life};
+    use super::*;
+
+    fn new_watch() -> Watch {
+        watch(&[])
+    }
+
+    fn watch(without: &[Property]) -> Watch {
+        Watch::new(2, without.iter().copied().collect())
+    }
+
+    #[track_caller]
+    fn check(result: Result<(), Violation>, want: Option<Property>) {
+        assert_eq!(result.err().map(|violation| violation.property), want);
+    }
+
+    #[test]
+    fn what_is_switched_off_is_not_judged_and_the_others_are() {
+        let prepare =
+            Effect::Send { to: NodeId(2), message: Message::Prepare(Prepare { ballot: ballot(1, 1), from: Slot(0) }) };
+        check(watch(&[]).emitted(life(1, 1), &prepare), Some(Property::Gate));
+        let mut without_gate = watch(&[Property::Gate]);
+        check(without_gate.emitted(life(1, 1), &prepare), None);
+        check(without_gate.emitted(life(1, 2), &prepare), Some(Property::BallotOnce));
+    }
+
+    #[test]
+    fn a_reply_is_judged_by_count_and_by_what_is_durable() {
+        let reply = |reply| Effect::Reply { request: RequestId(1), reply };
+        let mut watch = new_watch();
+        check(watch.emitted(life(1, 1), &reply(Reply::Unknown)), Some(Property::OneReply));
+        watch.requested(life(1, 1), RequestId(1));
+        check(watch.emitted(life(1, 1), &reply(Reply::Unknown)), Some(Property::OneReply));
+        let mut watch = new_watch();
+        watch.requested(life(1, 1), RequestId(1));
+        let told = Reply::Outcomes { slot: Slot(3), outcomes: vec![Outcome::Inserted] };
+        check(watch.emitted(life(1, 1), &reply(told)), Some(Property::DurableQuorum));
+    }
+
+    #[test]
+    fn the_clients_history_is_judged() {
+        let key = EventKey::new(5, b"a").unwrap();
+        let winner = Holder::Token(Token { incarnation: Incarnation([9; 16]), sequence: 1 });
+        let op = Op { command: Command::Lookup { key }, called: 0, answer: Some((1, Outcome::Present { winner })) };
+        check(watch(&[]).finished(&[op]), Some(Property::OneWinner));
+        check(watch(&[]).finished(&[]), None);
+    }
+}
