@@ -76,11 +76,12 @@ fn registry(form: toml_form::Registry) -> Checked<Registry> {
     let (election, heartbeat) = (form.election_timeout, form.heartbeat);
     bounded("registry.election-timeout", election, Duration::from_millis(10), Duration::from_secs(60))?;
     bounded("registry.heartbeat", heartbeat, Duration::from_millis(1), Duration::from_secs(30))?;
-    if election < heartbeat * 2 {
+    // One heartbeat may be lost.
+    if election < heartbeat * 3 {
         return fault(
             "registry.heartbeat",
             format!(
-                "heartbeat {} must be at most half of election-timeout {}, or followers depose a healthy leader",
+                "heartbeat {} must be at most a third of election-timeout {}, or followers depose a healthy leader",
                 duration_text(heartbeat),
                 duration_text(election)
             ),

@@ -148,7 +148,7 @@ fn relations_are_checked_and_both_values_named() {
         "heartbeat = \"100ms\"",
         "heartbeat = \"600ms\"",
         expect![
-            "test.toml:21: `registry.heartbeat`: heartbeat 600ms must be at most half of election-timeout 1s, or followers depose a healthy leader"
+            "test.toml:21: `registry.heartbeat`: heartbeat 600ms must be at most a third of election-timeout 1s, or followers depose a healthy leader"
         ],
     );
     check(
