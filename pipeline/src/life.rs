@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Json;
@@ -14,6 +14,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tracing::{error, warn};
@@ -75,6 +76,42 @@ pub(crate) trait Health: Send + Sync + 'static {
     fn unhealthy(&self) -> Option<String>;
     /// What it does, for people and tests.
     fn status(&self) -> serde_json::Value;
+}
+
+/// Since when a peer has not answered, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    now: Mutex<Option<(Instant, String)>>,
+}
+
+impl Outage {
+    /// It has answered.
+    pub fn end(&self) {
+        *self.lock() = None;
+    }
+
+    /// It has not answered a call that was begun at this time, nor perhaps earlier ones.
+    pub fn go_on(&self, began: Instant, why: String) {
+        let mut now = self.lock();
+        let since = now.as_ref().map_or(began, |(since, _)| *since);
+        *now = Some((since, why));
+    }
+
+    /// Why, if it has gone on for longer than this.
+    pub fn longer_than(&self, limit: Duration) -> Option<String> {
+        let now = self.lock();
+        let (since, why) = now.as_ref()?;
+        (limit < since.elapsed()).then(|| {
+            format!(
+                "for {:?}: {why}",
+                Duration::from_millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
+            )
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+        self.now.lock().expect("nobody panics while holding it")
+    }
 }
 
 /// Binds a listener.

@@ -10,7 +10,7 @@ use photon_pipeline::PipelineError;
 use photon_pipeline::dispatcher::RunningDispatcher;
 use photon_proto::pipeline as wire;
 use photon_proto::pipeline::dispatcher_client::DispatcherClient;
-use world::{World, assert_exactly_once, click, generate, guarded, key, query, until};
+use world::{World, assert_exactly_once, click, generate, get, guarded, key, query, until, until_health};
 
 /// Ends clicks at once, whatever their age, so that only the passes of the store count.
 const NO_WINDOW: &str = "window = \"1ms\"\nretry-min = \"10ms\"\nretry-max = \"50ms\"";
@@ -55,13 +55,13 @@ async fn a_store_that_can_not_read_its_sources_makes_no_click_unjoinable() {
     world.append("queries/a", &query(1));
     world.append("clicks/a", &format!("{}{}", click(1, 1), click(2, 2)));
     // No pass can list this.
-    std::os::unix::fs::symlink("loop", world.path("queries/loop")).unwrap();
+    world.append("queries/a\nb", "");
     let roles = world.roles("east", None).await;
     until("clicks wait", || roles.dispatcher.ledger().pending == 2).await;
     until("the store was asked often", || 6 < roles.joiner.totals().behind).await;
     let total = roles.dispatcher.ledger().total();
     assert_eq!((total.unjoinable, roles.joiner.totals().missing), (0, 0));
-    std::fs::remove_file(world.path("queries/loop")).unwrap();
+    std::fs::remove_file(world.path("queries/a\nb")).unwrap();
     until("the joinable one", || roles.joiner.totals().joined == 1).await;
     until("the orphan", || roles.dispatcher.ledger().total().unjoinable == 1).await;
     roles.shutdown().await;
@@ -210,14 +210,55 @@ async fn a_source_that_was_replaced_is_named_and_the_others_go_on() {
     roles.shutdown().await;
 }
 
-async fn get(address: std::net::SocketAddr, path: &str) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
+/// The inode stays, and the file is longer than what was read: only its beginning tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_was_rewritten_in_place_is_named_and_the_others_go_on() {
+    let world = World::new(LONG_WINDOW).await;
+    world.append("queries/a", &query(1));
+    world.append("clicks/a", &click(1, 1));
+    world.append("clicks/b", &click(2, 1));
+    let roles = world.roles("east", None).await;
+    let (store, http) = (roles.store.http_address.unwrap(), roles.dispatcher.http_address.unwrap());
+    until("both", || roles.dispatcher.ledger().total().joined == 2).await;
+    rewrite(&world, "clicks/a", &format!("{}{}", click(5, 1), click(6, 1)));
+    world.append("clicks/b", &click(4, 1));
+    until("the other file", || roles.dispatcher.ledger().total().joined == 3).await;
+    until_health(http, "503", "clicks/a").await;
+    until_health(http, "503", "rewritten in place").await;
+    rewrite(&world, "queries/a", &format!("{}{}", query(8), query(9)));
+    until_health(store, "503", "rewritten in place").await;
+    // What was read is put back.
+    rewrite(&world, "queries/a", &query(1));
+    rewrite(&world, "clicks/a", &format!("{}{}", click(1, 1), click(3, 1)));
+    until("the click behind", || roles.dispatcher.ledger().total().joined == 4).await;
+    until_health(http, "200", "").await;
+    until_health(store, "200", "").await;
+    roles.shutdown().await;
+    assert_exactly_once(&world.output("east").0, &(1..5).map(key).collect());
+}
+
+/// The cursor knows what the file began with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_was_rewritten_between_two_lives_is_not_read_on() {
+    let world = World::new(LONG_WINDOW).await;
+    world.append("queries/a", &query(1));
+    world.append("clicks/a", &click(1, 1));
+    let roles = world.roles("east", None).await;
+    until("the click", || roles.dispatcher.ledger().total().joined == 1).await;
+    roles.shutdown().await;
+    rewrite(&world, "clicks/a", &format!("{}{}", click(5, 1), click(6, 1)));
+    let dispatcher = world.dispatcher("east", "127.0.0.1:9".into(), None).await;
+    until_health(dispatcher.http_address.unwrap(), "503", "rewritten in place").await;
+    assert_eq!(dispatcher.shutdown().await.unwrap().total().read, 1);
+    // With `--once` it ends.
+    let dispatcher = world.dispatcher("east", "127.0.0.1:9".into(), Some(world.list())).await;
+    let failure = guarded("the failure", dispatcher.failed()).await;
+    assert!(matches!(*failure, PipelineError::SourceChanged { .. }), "{failure}");
+}
+
+/// As `cp` over it: the same inode.
+fn rewrite(world: &World, log: &str, text: &str) {
+    std::fs::write(world.path(log), text).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,10 +269,13 @@ async fn a_retry_store_without_room_loses_nothing() {
     assert!(20 < orphans);
     let roles = world.roles("east", None).await;
     until("a full store", || roles.dispatcher.ledger().pending == 20).await;
+    let http = roles.dispatcher.http_address.unwrap();
+    until_health(http, "503", "retry store is full").await;
     until("the joinable ones", || roles.joiner.totals().joined == joinable.len() as u64).await;
     let late: String = (0..400).filter(|id| id % 8 == 7).map(|id| query(50 + id)).collect();
     world.append("queries/late", &late);
     until("all", || roles.dispatcher.ledger().total().joined == 400).await;
+    until_health(http, "200", "").await;
     roles.shutdown().await;
     assert_exactly_once(&world.output("east").0, &(0..400).map(key).collect());
 }

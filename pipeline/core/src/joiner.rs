@@ -106,6 +106,8 @@ pub enum Fetched {
     Missing(Position),
     /// The store can not know yet, or did not answer.
     Behind,
+    /// It was there once, and can not be read again.
+    Unreadable,
 }
 
 /// What became of an insert.
@@ -190,6 +192,8 @@ pub enum Reply {
     Missing(Position),
     /// The store can not know yet.
     Behind,
+    /// The primary event was there once, and can not be read again.
+    Unreadable,
     /// Nothing was begun.
     Busy {
         /// When to ask again.
@@ -214,7 +218,7 @@ pub struct Totals {
     pub in_doubt: u64,
     /// No primary event.
     pub missing: u64,
-    /// The store could not know.
+    /// The store could not know, or could not read the event again.
     pub behind: u64,
     /// Not begun, or the insert was refused.
     pub busy: u64,
@@ -372,6 +376,10 @@ impl Joiner {
             Fetched::Behind => {
                 self.totals.behind += 1;
                 Reply::Behind
+            }
+            Fetched::Unreadable => {
+                self.totals.behind += 1;
+                Reply::Unreadable
             }
         };
         self.end(now, sequence, reply, out);

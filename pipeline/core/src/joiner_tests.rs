@@ -139,6 +139,13 @@ fn an_insert_that_was_not_tried_ends_the_attempt() {
 }
 
 #[test]
+fn what_can_not_be_read_again_is_told_from_what_is_not_known_yet() {
+    let it = &mut joiner(10);
+    check(it, 0, join(1, 100, 50), &[fetch(1, 100)]);
+    check(it, 0, fetched(1, Fetched::Unreadable), &[reply(100, Reply::Unreadable), ended(1)]);
+}
+
+#[test]
 fn other_ends_write_nothing() {
     let position = Position { epoch: [1; 16], begun: 3, done: 2, is_final: false };
     let winner = Holder::Token(token(77));

@@ -41,9 +41,13 @@ impl Pace {
         self.room = self.room.saturating_sub(u128::from(count) * NANO);
     }
 
-    /// How long until there is room for one.
-    #[must_use]
-    pub fn wait(&self) -> Duration {
+    /// When there is room for one; none if there is now.
+    pub fn due(&mut self, now: Monotonic) -> Option<Monotonic> {
+        (self.room(now) == 0).then(|| now.after(self.wait()))
+    }
+
+    /// How long until there is room for one, as of the last look.
+    fn wait(&self) -> Duration {
         let missing = NANO.saturating_sub(self.room);
         let nanos = missing.div_ceil(u128::from(self.per_second));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -70,5 +74,16 @@ mod tests {
         // An idle time fills no more than the bucket.
         assert_eq!(pace.room(at(100_000)), 10);
         assert!(pace.wait().is_zero());
+    }
+
+    #[test]
+    fn it_is_due_when_there_is_room_and_not_again_and_again_before() {
+        let at = |ms| Monotonic(Duration::from_millis(ms));
+        let mut pace = Pace::new(10, 1, at(0));
+        assert_eq!(pace.due(at(0)), None);
+        pace.take(1);
+        assert_eq!(pace.due(at(10)), Some(at(100)));
+        // Nobody asked for room meanwhile: it is there all the same.
+        assert_eq!(pace.due(at(100)), None);
     }
 }

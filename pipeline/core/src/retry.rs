@@ -26,6 +26,8 @@ pub enum Failure {
     Missing,
     /// The store could not know: no back-off is raised.
     Behind,
+    /// Its query is known, but can not be read again: that may last.
+    Unreadable,
     /// No answer came in time.
     NoAnswer,
 }
@@ -46,7 +48,7 @@ impl Attempts {
     /// How long to wait after this failure.
     pub fn wait_after(&mut self, failure: Failure, bounds: BackoffBounds, prng: &mut Prng) -> Duration {
         match failure {
-            Failure::Missing | Failure::NoAnswer => self.backoff.raise(bounds, prng),
+            Failure::Missing | Failure::Unreadable | Failure::NoAnswer => self.backoff.raise(bounds, prng),
             Failure::Behind => self.backoff.steady(bounds, prng),
         }
     }
@@ -169,7 +171,7 @@ mod tests {
             assert!(attempts.wait_after(Failure::Behind, bounds, &mut prng) <= Duration::from_secs(1));
         }
         assert_eq!(attempts, Attempts::default());
-        for failure in [Failure::Missing, Failure::NoAnswer] {
+        for failure in [Failure::Missing, Failure::Unreadable, Failure::NoAnswer] {
             let before = attempts;
             attempts.wait_after(failure, bounds, &mut prng);
             assert_ne!(attempts, before);

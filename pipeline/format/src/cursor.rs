@@ -9,8 +9,9 @@
 //! holds beyond is added at start (`RetryStore::recount`).
 //!
 //! Bytes, big-endian: magic (8), format (2), `retry_end` (8), count of sources (4); per source name
-//! (4 + n), device (8), inode (8), offset (8), then the counts in the order of [`Counts`], 8 bytes
-//! each; crc of all before (4).
+//! (4 + n), device (8), inode (8), offset (8), length of the head (4), crc of the head (4), then the
+//! counts in the order of [`Counts`], 8 bytes each; crc of all before (4). The head is the first
+//! min(offset, 1024) bytes of the file ([`Head`]): a file that was rewritten in place has another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +21,7 @@ use std::path::Path;
 use photon_disk::{DiskError, durable};
 
 use crate::fields::{Fields, put_sized};
+use crate::source::{HEAD_BYTES_MAX, Head};
 use crate::state::StateError;
 
 /// The format that this build writes and reads.
@@ -46,6 +48,8 @@ pub struct SourceCursor {
     pub inode: u64,
     /// All records that begin below are passed: ended, or in the retry store.
     pub offset: u64,
+    /// What the file began with, as far as it was passed.
+    pub head: Head,
     /// What became of them.
     pub counts: Counts,
 }
@@ -183,10 +187,15 @@ impl Cursor {
         out.extend_from_slice(&retry_end.to_be_bytes());
         let count = u32::try_from(sources.len()).expect("fewer than 2^32 sources");
         out.extend_from_slice(&count.to_be_bytes());
-        for (name, SourceCursor { device, inode, offset, counts }) in sources {
+        for (name, SourceCursor { device, inode, offset, head, counts }) in sources {
             put_sized(name.as_bytes(), &mut out);
-            for value in [*device, *inode, *offset].into_iter().chain(counts.fields()) {
+            for value in [*device, *inode, *offset] {
                 out.extend_from_slice(&value.to_be_bytes());
+            }
+            out.extend_from_slice(&head.bytes.to_be_bytes());
+            out.extend_from_slice(&head.crc.to_be_bytes());
+            for count in counts.fields() {
+                out.extend_from_slice(&count.to_be_bytes());
             }
         }
         out.extend_from_slice(&crc32fast::hash(&out).to_be_bytes());
@@ -214,7 +223,7 @@ impl Cursor {
                 return Err(DiskError::Format { path: path.to_owned(), found, expected }.into());
             }
         }
-        decode_fields(fields).ok_or_else(|| damage("the cursor's fields do not fit its length"))
+        decode_fields(fields).ok_or_else(|| damage("the cursor's fields do not fit its length or one another"))
     }
 }
 
@@ -223,12 +232,16 @@ fn decode_fields(mut fields: Fields<'_>) -> Option<Cursor> {
     for _ in 0..fields.u32()? {
         let name = fields.text()?;
         let (device, inode, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let head = Head { bytes: fields.u32()?, crc: fields.u32()? };
+        if offset.min(HEAD_BYTES_MAX) < u64::from(head.bytes) {
+            return None;
+        }
         let mut counts = [0; 9];
         for count in &mut counts {
             *count = fields.u64()?;
         }
         let counts = Counts::of_fields(counts);
-        if cursor.sources.insert(name, SourceCursor { device, inode, offset, counts }).is_some() {
+        if cursor.sources.insert(name, SourceCursor { device, inode, offset, head, counts }).is_some() {
             return None;
         }
     }
@@ -246,6 +259,7 @@ mod tests {
             device: 1,
             inode: 2,
             offset,
+            head: Head { bytes: 100, crc: 0xfeed_beef },
             counts: Counts::of_fields([20, 3, 4, 5, 6, 1, 2, 1, 9]),
         };
         let sources = [("clicks/a.ndjson", 100), ("clicks/b.ndjson", 200)];
@@ -256,7 +270,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let hex: String = cursor().encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        expect_test::expect!["5068437572736f720001000000000000004d000000020000000f636c69636b732f612e6e646a736f6e0000000000000001000000000000000200000000000000640000000000000014000000000000000300000000000000040000000000000005000000000000000600000000000000010000000000000002000000000000000100000000000000090000000f636c69636b732f622e6e646a736f6e0000000000000001000000000000000200000000000000c8000000000000001400000000000000030000000000000004000000000000000500000000000000060000000000000001000000000000000200000000000000010000000000000009e9d6fa28"].assert_eq(&hex);
+        expect_test::expect!["5068437572736f720001000000000000004d000000020000000f636c69636b732f612e6e646a736f6e00000000000000010000000000000002000000000000006400000064feedbeef0000000000000014000000000000000300000000000000040000000000000005000000000000000600000000000000010000000000000002000000000000000100000000000000090000000f636c69636b732f622e6e646a736f6e0000000000000001000000000000000200000000000000c800000064feedbeef0000000000000014000000000000000300000000000000040000000000000005000000000000000600000000000000010000000000000002000000000000000100000000000000095457e88d"].assert_eq(&hex);
     }
 
     #[test]
@@ -283,6 +297,14 @@ mod tests {
             bytes[at] ^= 1;
             refused(&bytes);
         }
+    }
+
+    #[test]
+    fn a_head_that_covers_more_than_was_passed_is_refused() {
+        let mut cursor = cursor();
+        cursor.sources.values_mut().for_each(|source| source.head.bytes = 101);
+        let error = Cursor::decode(&cursor.encode(), Path::new("cursor")).unwrap_err().to_string();
+        assert!(error.contains("do not fit"), "{error}");
     }
 
     #[test]

@@ -42,6 +42,10 @@ pub(super) struct Stage {
     pub in_calls: usize,
     pub pause_until: Monotonic,
     pub backoff: Backoff,
+    /// Since when there are calls, and none was answered.
+    pub silent_since: Option<Monotonic>,
+    /// Why the last one was not.
+    pub why: String,
 }
 
 impl Stage {
@@ -59,6 +63,24 @@ impl Stage {
         let wait = self.backoff.raise(CALL_BACKOFF, prng);
         self.pause(now.after(wait));
         Some(wait)
+    }
+
+    /// A call begins.
+    pub fn on_called(&mut self, now: Monotonic) {
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// Some clicks of a call have an answer; others may be in calls.
+    pub fn on_answered(&mut self, now: Monotonic) {
+        self.silent_since = (0 < self.in_calls).then_some(now);
+    }
+
+    /// Why clicks wait, if no answer has come for that long.
+    pub fn trouble(&self, peer: &str, now: Monotonic, limit: Duration) -> Option<String> {
+        let since = self.silent_since.filter(|since| limit <= now.since(*since))?;
+        let why = if self.why.is_empty() { "no answer in time" } else { &self.why };
+        let silence = Duration::from_secs(now.since(since).as_secs());
+        Some(format!("{peer} gives no answer for {silence:?} and longer, and clicks wait: {why}"))
     }
 
     /// Clicks that were in a call wait again, before the others.

@@ -40,6 +40,7 @@ pub(super) enum JoinAnswer {
     Expired { boundary: Option<Timestamp>, in_doubt: bool },
     Missing(Position),
     Behind,
+    Unreadable,
     Busy { retry_after: Duration },
     Invalid { reason: String },
 }
@@ -181,7 +182,8 @@ fn of_wire(result: wire::join_result::Result) -> Option<JoinAnswer> {
             JoinAnswer::Expired { boundary: Timestamp::from_micros(boundary).ok(), in_doubt }
         }
         Result::Missing(position) => JoinAnswer::Missing(convert::position(&position)?),
-        Result::Behind(wire::Behind { reason: _ }) => JoinAnswer::Behind,
+        Result::Behind(wire::Behind { reason: _, unreadable: false }) => JoinAnswer::Behind,
+        Result::Behind(wire::Behind { reason: _, unreadable: true }) => JoinAnswer::Unreadable,
         Result::Busy(wire::Busy { retry_after_ms }) => {
             JoinAnswer::Busy { retry_after: Duration::from_millis(u64::from(retry_after_ms)) }
         }

@@ -22,7 +22,7 @@ use photon_client::ClientError;
 use photon_format::cursor as saved;
 use photon_format::ends::{EndRecord, EndState};
 use photon_format::retry::{self, Origin, RetryRecord};
-use photon_format::source::FileIdentity;
+use photon_format::source::{FileIdentity, Head};
 use photon_join::Monotonic;
 use photon_join::backoff::Backoff;
 use photon_join::cursor::{Cursor, Passed, RecordNumber};
@@ -42,6 +42,7 @@ use super::bounds::{
 use super::calls::{CallReport, Calls, JoinAnswer, JoinEnd, JoinItem, Looked};
 use super::convert::{counts_from_saved, counts_to_saved, end_from_saved, end_to_saved};
 use super::follow::{Batch, Record, RecordKind};
+use super::outbox::{Dones, Outbox};
 use super::state::{ClickId, Ending, Files, Opened, Order, Report, SourceNumber};
 use crate::error::PipelineError;
 use crate::life::BATCH_BYTES_MAX;
@@ -75,6 +76,9 @@ struct Source {
     name: String,
     identity: FileIdentity,
     cursor: Cursor,
+    head: Head,
+    /// What the file begins with, until the head covers all that it can.
+    beginning: Bytes,
 }
 
 /// What an engine is made of, beside its lanes.
@@ -94,7 +98,7 @@ pub(super) struct Engine {
     start: Instant,
     /// The name of the foreign stream.
     stream: String,
-    files: Files,
+    outbox: Outbox,
     calls: Calls,
     sources: Vec<Source>,
     by_name: HashMap<String, SourceNumber>,
@@ -114,15 +118,8 @@ pub(super) struct Engine {
     is_saving: bool,
     /// Sources whose counts have changed since somebody looked.
     changed: BTreeSet<SourceNumber>,
-    orders: Orders,
-}
-
-/// Orders of one round.
-#[derive(Default)]
-struct Orders {
-    ends: Vec<(Ending, EndRecord)>,
-    defer: Vec<(ClickId, RetryRecord)>,
-    done: Vec<(retry::RetryId, saved::Ended)>,
+    /// The retry store has refused clicks, and has taken none since.
+    is_full: bool,
 }
 
 impl Engine {
@@ -135,7 +132,7 @@ impl Engine {
             pace: Pace::new(records_per_second_max, records_per_second_max.div_ceil(10), Monotonic::default()),
             start,
             stream,
-            files,
+            outbox: Outbox::new(files),
             calls,
             sources: Vec::new(),
             by_name: HashMap::new(),
@@ -151,12 +148,13 @@ impl Engine {
             is_unsaved: false,
             is_saving: false,
             changed: BTreeSet::new(),
-            orders: Orders::default(),
+            is_full: false,
         };
         for (name, source) in opened.cursor.sources {
             let identity = FileIdentity { device: source.device, inode: source.inode };
             let cursor = Cursor::new(source.offset, counts_from_saved(source.counts));
-            engine.add_source(name, identity, cursor);
+            let number = engine.add_source(name, identity, cursor);
+            engine.sources[number.0].head = source.head;
         }
         engine.take_pending(opened.pending);
         engine
@@ -173,7 +171,7 @@ impl Engine {
     fn add_source(&mut self, name: String, identity: FileIdentity, cursor: Cursor) -> SourceNumber {
         let number = SourceNumber(self.sources.len());
         self.by_name.insert(name.clone(), number);
-        self.sources.push(Source { name, identity, cursor });
+        self.sources.push(Source { name, identity, cursor, head: Head::default(), beginning: Bytes::new() });
         self.changed.insert(number);
         number
     }
@@ -220,10 +218,11 @@ impl Engine {
     /// Whether there is room for another batch of the follower.
     pub fn has_room(&mut self) -> bool {
         let now = self.now();
-        self.window < self.bounds.window
-            && self.window_bytes < WINDOW_BYTES_MAX
-            && self.checking == 0
-            && 0 < self.pace.room(now)
+        self.window_has_room() && 0 < self.pace.room(now)
+    }
+
+    fn window_has_room(&self) -> bool {
+        self.window < self.bounds.window && self.window_bytes < WINDOW_BYTES_MAX && self.checking == 0
     }
 
     /// Nothing is under way, and nothing waits in the retry store.
@@ -242,13 +241,14 @@ impl Engine {
     }
 
     /// The next time at which something is due without any event.
-    pub fn next_deadline(&self) -> Option<Monotonic> {
+    pub fn next_deadline(&mut self) -> Option<Monotonic> {
         let room = self.schedule.under_way() < self.bounds.retries_under_way;
         let due = self.schedule.next_deadline().filter(|_| room);
         let paused = |stage: &Stage| (!stage.waiting.is_empty()).then_some(stage.pause_until);
         let now = self.now();
         let paused = [&self.look, &self.join].into_iter().filter_map(paused).filter(|until| now < *until).min();
-        let pace = Some(now.after(self.pace.wait())).filter(|at| now < *at);
+        // A full window waits for an answer, whatever the pace.
+        let pace = if self.window_has_room() { self.pace.due(now) } else { None };
         [due, paused, pace].into_iter().flatten().min()
     }
 
@@ -258,7 +258,7 @@ impl Engine {
         let may_be_known = !self.is_new && batch.records.first().is_some_and(|it| it.offset < batch.met_size);
         if may_be_known {
             self.checking += 1;
-            return self.files.order(Order::Check(batch));
+            return self.outbox.give(Order::Check(batch));
         }
         let known = vec![false; batch.records.len()];
         self.begin(batch, &known);
@@ -266,11 +266,11 @@ impl Engine {
     }
 
     fn begin(&mut self, batch: Batch, known: &[bool]) {
-        let Batch { source: name, identity, met_size: _, records, skipped, read_end, bytes: _ } = batch;
+        let Batch { source: name, identity, beginning, met_size: _, records, skipped, read_end, bytes: _ } = batch;
         let source = self.source(&name);
         let is_further = self.sources[source.0].cursor.read_end() < read_end;
         self.is_unsaved |= is_further || self.sources[source.0].identity != identity;
-        self.sources[source.0].identity = identity;
+        self.sources[source.0].take_file(identity, beginning);
         let mut skipped = skipped.into_iter().peekable();
         let count = records.len();
         for (index, (record, is_known)) in records.into_iter().zip(known).enumerate() {
@@ -316,7 +316,7 @@ impl Engine {
                 let reason = format!("{}: {reason}", reason.code());
                 let name = self.sources[source.0].name.clone();
                 let record = EndRecord { source: name, offset, key, state: EndState::DeadLettered { raw }, reason };
-                self.orders.ends.push((Ending::Record { source, number, bytes }, record));
+                self.outbox.end(Ending::Record { source, number, bytes }, record);
             }
         }
     }
@@ -341,6 +341,10 @@ impl Engine {
             CallReport::Joined(results) => {
                 self.join.in_calls -= results.len();
                 self.join.backoff = Backoff::default();
+                // Of a joiner that is always busy nothing comes.
+                if results.iter().any(|(_, answer)| !matches!(answer, JoinAnswer::Busy { .. })) {
+                    self.join.on_answered(now);
+                }
                 results.into_iter().for_each(|(id, joined)| self.on_joined(now, id, joined));
             }
             CallReport::JoinEnded { unanswered, end } => {
@@ -354,6 +358,7 @@ impl Engine {
     fn on_looked(&mut self, now: Monotonic, results: Vec<(ClickId, Looked)>, failed: Vec<(ClickId, ClientError)>) {
         if !results.is_empty() {
             self.look.backoff = Backoff::default();
+            self.look.on_answered(now);
         }
         for (id, looked) in results {
             match looked {
@@ -361,6 +366,9 @@ impl Engine {
                 Looked::Absent => self.join.waiting.push_back(id),
                 Looked::Expired => self.write_end(id, EndState::Expired, "below the registry's boundary".into()),
             }
+        }
+        if let Some((_, error)) = failed.first() {
+            self.look.why = error.to_string();
         }
         if let Some((_, error)) = failed.first()
             && let Some(wait) = self.look.on_failed(now, &mut self.prng)
@@ -373,6 +381,7 @@ impl Engine {
     fn on_join_ended(&mut self, now: Monotonic, unanswered: Vec<ClickId>, end: JoinEnd) {
         let why = match end {
             JoinEnd::Waited => {
+                self.join.why.clear();
                 return unanswered
                     .into_iter()
                     .for_each(|id| self.fail(now, id, Failure::NoAnswer, "no answer in time"));
@@ -383,6 +392,7 @@ impl Engine {
         if unanswered.is_empty() {
             return;
         }
+        self.join.why.clone_from(&why);
         if let Some(wait) = self.join.on_failed(now, &mut self.prng) {
             warn!(why, ?wait, "the joiner can not be asked; clicks wait");
         }
@@ -411,6 +421,7 @@ impl Engine {
                 }
             }
             JoinAnswer::Behind => self.fail(now, id, Failure::Behind, "the event store is behind"),
+            JoinAnswer::Unreadable => self.fail(now, id, Failure::Unreadable, "its query can not be read again"),
             JoinAnswer::Busy { retry_after } => {
                 self.join.pause(now.after(retry_after.min(CALL_BACKOFF.max)));
                 self.join.waiting.push_front(id);
@@ -439,7 +450,7 @@ impl Engine {
                     origin: Origin::Read,
                     reason: why.to_owned(),
                 };
-                self.orders.defer.push((id, record));
+                self.outbox.defer(id, record);
             }
         }
     }
@@ -449,7 +460,7 @@ impl Engine {
         let click = &self.clicks[&id];
         let source = self.sources[click.source.0].name.clone();
         let record = EndRecord { source, offset: click.offset, key: Some(click.key.clone()), state, reason };
-        self.orders.ends.push((Ending::Click(id), record));
+        self.outbox.end(Ending::Click(id), record);
     }
 
     /// It has ended, durably.
@@ -461,7 +472,7 @@ impl Engine {
                 self.sources[click.source.0].cursor.end_deferred(end);
                 self.changed.insert(click.source);
                 self.schedule.end(RetryId(id.0));
-                self.orders.done.push((retry_id, end_to_saved(end)));
+                self.outbox.done(retry_id, end_to_saved(end));
                 self.is_unsaved = true;
             }
         }
@@ -486,7 +497,9 @@ impl Engine {
                     }
                 }
             }
+            Report::Done => self.outbox.on_done(),
             Report::Deferred(clicks) => {
+                self.is_full &= clicks.is_empty();
                 for (id, retry_id) in clicks {
                     let click = self.clicks.get_mut(&id).expect("a click that was deferred");
                     let Home::Window(number) = click.home else { panic!("{retry_id:?} was deferred twice") };
@@ -497,6 +510,7 @@ impl Engine {
                 }
             }
             Report::Full(ids) => {
+                self.is_full = true;
                 self.join.pause(now.after(FULL_PAUSE));
                 self.join.waiting.extend(ids);
             }
@@ -523,17 +537,19 @@ impl Engine {
             self.call_look(now);
             self.call_join(now);
         }
-        let Orders { ends, defer, done } = std::mem::take(&mut self.orders);
-        if !ends.is_empty() {
-            self.files.order(Order::End(ends))?;
-        }
-        if !defer.is_empty() {
-            self.files.order(Order::Defer(defer))?;
-        }
-        if !done.is_empty() {
-            self.files.order(Order::Done(done))?;
-        }
-        Ok(())
+        self.outbox.flush(Dones::Merged)
+    }
+
+    /// Why clicks wait, for people: who has not answered for longer than a call may take, and whether
+    /// the retry store holds up reading.
+    pub fn troubles(&self) -> Vec<String> {
+        let (now, limit) = (self.now(), self.calls.timeout);
+        let look = self.look.trouble("the registry", now, limit);
+        let join = self.join.trouble("the joiner", now, limit);
+        let waits = look.into_iter().chain(join).filter(|_| !self.clicks.is_empty());
+        let is_full = self.is_full && 0 < self.window;
+        let full = is_full.then(|| "the retry store is full, and reading waits: raise join.retry-store?".to_owned());
+        waits.chain(full).collect()
     }
 
     fn take_due(&mut self, now: Monotonic) {
@@ -556,6 +572,7 @@ impl Engine {
             let batch: Vec<_> = self.look.waiting.drain(..count).map(|id| (id, self.clicks[&id].key.clone())).collect();
             self.look.calls += 1;
             self.look.in_calls += batch.len();
+            self.look.on_called(now);
             self.calls.look(batch);
         }
     }
@@ -579,6 +596,7 @@ impl Engine {
             }
             self.join.calls += 1;
             self.join.in_calls += batch.len();
+            self.join.on_called(now);
             self.calls.join(batch);
         }
     }
@@ -596,11 +614,11 @@ impl Engine {
     /// Orders a save of all that has happened so far.
     pub fn save(&mut self) -> Result<(), PipelineError> {
         // What the cursor counts must lie before it in the order queue.
-        self.pump(false)?;
+        self.outbox.flush(Dones::All)?;
         self.is_unsaved = false;
         self.is_saving = true;
-        let sources = self.sources.iter().map(|source| (source.name.clone(), to_saved(source))).collect();
-        self.files.order(Order::Save(saved::Cursor { sources, retry_end: 0 }))
+        let sources = self.sources.iter_mut().map(|source| (source.name.clone(), source.saved())).collect();
+        self.outbox.give(Order::Save(saved::Cursor { sources, retry_end: 0 }))
     }
 
     /// The counts of the sources that have changed since the last call, for people.
@@ -614,12 +632,30 @@ impl Engine {
     }
 }
 
-fn to_saved(source: &Source) -> saved::SourceCursor {
-    saved::SourceCursor {
-        device: source.identity.device,
-        inode: source.identity.inode,
-        offset: source.cursor.offset(),
-        counts: counts_to_saved(source.cursor.counts()),
+impl Source {
+    /// The file that is read, and what it begins with.
+    fn take_file(&mut self, identity: FileIdentity, beginning: Bytes) {
+        self.identity = identity;
+        if !self.head.is_whole(u64::MAX) {
+            self.beginning = beginning;
+        }
+    }
+
+    fn saved(&mut self) -> saved::SourceCursor {
+        let offset = self.cursor.offset();
+        if !self.head.is_whole(offset) && !self.beginning.is_empty() {
+            self.head = Head::of(&self.beginning, offset);
+        }
+        if self.head.is_whole(u64::MAX) {
+            self.beginning = Bytes::new();
+        }
+        saved::SourceCursor {
+            device: self.identity.device,
+            inode: self.identity.inode,
+            offset,
+            head: self.head,
+            counts: counts_to_saved(self.cursor.counts()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use photon_format::config::Role;
 use photon_format::cursor::SourceCursor;
 use photon_format::extract::{Classified, Reason};
 use photon_format::framing::{Document, Frame};
-use photon_format::source::{FileIdentity, Scanned, SourceFile};
+use photon_format::source::{FileIdentity, Head, Scanned, SourceFile};
 use photon_types::EventKey;
 use tokio::sync::mpsc;
 use tracing::error;
@@ -48,6 +48,8 @@ pub(super) enum RecordKind {
 pub(super) struct Batch {
     pub source: String,
     pub identity: FileIdentity,
+    /// What the file begins with, as far as a head can cover it.
+    pub beginning: Bytes,
     /// How long the file was when this life met it first: what an earlier life may have read.
     pub met_size: u64,
     pub records: Vec<Record>,
@@ -100,7 +102,7 @@ pub(super) fn start(follower: Follower) -> Result<(), PipelineError> {
 impl Follower {
     fn run(self) {
         let Follower { mut reader, saved, out, life, poll, is_final, faults, delays } = self;
-        let mut sink = BatchSink { saved, met: BTreeMap::new(), out, delays, batch: None };
+        let mut sink = BatchSink { saved, met: BTreeMap::new(), beginning: Bytes::new(), out, delays, batch: None };
         loop {
             let errors = match reader.pass(&mut sink) {
                 Ok(Pass::Done) => Vec::new(),
@@ -113,7 +115,7 @@ impl Follower {
             }
             note(&faults, errors.iter().map(ToString::to_string).collect());
             let said = if is_final { Read::Finished } else { Read::Pass };
-            let is_over = sink.flush() == Flow::Stop || sink.out.blocking_send(said).is_err();
+            let is_over = sink.out.blocking_send(said).is_err();
             if is_over || is_final {
                 return;
             }
@@ -134,6 +136,8 @@ fn note(faults: &Faults, now: Vec<String>) {
 struct BatchSink {
     saved: BTreeMap<String, SourceCursor>,
     met: BTreeMap<String, u64>,
+    /// Of the file that is read just now.
+    beginning: Bytes,
     out: mpsc::Sender<Read>,
     delays: Delays,
     batch: Option<Batch>,
@@ -158,6 +162,7 @@ impl BatchSink {
         Ok(self.batch.get_or_insert_with(|| Batch {
             source: file.name.clone(),
             identity: file.identity,
+            beginning: self.beginning.clone(),
             met_size,
             records: Vec::new(),
             skipped: Vec::new(),
@@ -226,18 +231,25 @@ fn raw<'a>(frame: &Frame<'a>) -> &'a [u8] {
 }
 
 impl Sink for BatchSink {
-    fn start(&mut self, file: &SourceFile) -> Result<u64, PipelineError> {
-        let offset = match self.saved.get(&file.name) {
-            None => 0,
+    fn start(&mut self, file: &SourceFile) -> Result<(u64, Head), PipelineError> {
+        let start = match self.saved.get(&file.name) {
+            None => (0, Head::default()),
             // Known only by clicks that were put back: never read.
-            Some(SourceCursor { device: 0, inode: 0, offset, counts: _ }) => *offset,
-            Some(SourceCursor { device, inode, offset, counts: _ }) => {
+            Some(SourceCursor { device: 0, inode: 0, offset, head, counts: _ }) => (*offset, *head),
+            Some(SourceCursor { device, inode, offset, head, counts: _ }) => {
                 check_file(file, FileIdentity { device: *device, inode: *inode }, *offset)?;
-                *offset
+                (*offset, *head)
             }
         };
         self.met.insert(file.name.clone(), file.size);
-        Ok(offset)
+        Ok(start)
+    }
+
+    fn turn(&mut self, file: &SourceFile, beginning: &Bytes) {
+        self.beginning = beginning.clone();
+        if let Some(batch) = self.batch.as_mut().filter(|batch| batch.source == file.name) {
+            batch.beginning = beginning.clone();
+        }
     }
 
     fn take(&mut self, file: &SourceFile, scanned: Scanned<'_>) -> Result<Flow, PipelineError> {
@@ -250,5 +262,9 @@ impl Sink for BatchSink {
             Err(flow) => return Ok(flow),
         }
         Ok(self.flush())
+    }
+
+    fn end(&mut self) -> Flow {
+        self.flush()
     }
 }

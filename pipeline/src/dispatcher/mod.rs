@@ -16,11 +16,13 @@ mod calls;
 mod convert;
 mod engine;
 mod follow;
+mod outbox;
 mod service;
 mod state;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -118,18 +120,28 @@ impl Ledger {
 #[derive(Debug, Default)]
 struct Board {
     ledger: Mutex<Ledger>,
+    /// Sources that can not be read.
     faults: Faults,
+    /// Why clicks wait.
+    troubles: Mutex<Vec<String>>,
+    /// How often the engine was awake.
+    rounds: AtomicU64,
 }
 
 impl Board {
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().expect("nobody panics while holding it")
     }
+
+    fn troubles(&self) -> MutexGuard<'_, Vec<String>> {
+        self.troubles.lock().expect("nobody panics while holding it")
+    }
 }
 
 impl Health for Board {
     fn unhealthy(&self) -> Option<String> {
-        self.faults.lock().expect("nobody panics while holding it").first().cloned()
+        let fault = self.faults.lock().expect("nobody panics while holding it").first().cloned();
+        fault.or_else(|| self.troubles().first().cloned())
     }
 
     fn status(&self) -> serde_json::Value {
@@ -155,6 +167,8 @@ impl Health for Board {
             "under_way": ledger.under_way,
             "passes": ledger.passes,
             "faults": *self.faults.lock().expect("nobody panics while holding it"),
+            "troubles": *self.troubles(),
+            "rounds": self.rounds.load(Ordering::Relaxed),
             "sources": sources,
         })
     }
@@ -330,8 +344,22 @@ struct Run {
 
 impl Run {
     async fn run(
-        mut self,
+        self,
         mut reports: mpsc::Receiver<Report>,
+        answers: mpsc::Receiver<CallReport>,
+        reads: mpsc::Receiver<Read>,
+        stops: mpsc::Receiver<oneshot::Sender<()>>,
+    ) -> Result<(), PipelineError> {
+        let gone = match self.serve(&mut reports, answers, reads, stops).await {
+            Err(gone @ PipelineError::Gone { .. }) => gone,
+            result => return result,
+        };
+        Err(reason(&mut reports).await.unwrap_or(gone))
+    }
+
+    async fn serve(
+        mut self,
+        reports: &mut mpsc::Receiver<Report>,
         mut answers: mpsc::Receiver<CallReport>,
         mut reads: mpsc::Receiver<Read>,
         mut stops: mpsc::Receiver<oneshot::Sender<()>>,
@@ -367,7 +395,7 @@ impl Run {
             self.engine.pump(stopping.is_none())?;
             self.post();
             if stopping.as_ref().is_some_and(|(until, _)| *until <= Instant::now() || self.engine.calls_open() == 0) {
-                return self.end(&mut reports, stopping).await;
+                return self.end(reports, stopping).await;
             }
             let is_due = save_at <= Instant::now() || (self.is_read && self.engine.is_idle());
             if is_due && self.engine.wants_save() {
@@ -377,7 +405,7 @@ impl Run {
         }
     }
 
-    fn next_wake(&self, save_at: Instant, stop_at: Option<Instant>) -> Option<Instant> {
+    fn next_wake(&mut self, save_at: Instant, stop_at: Option<Instant>) -> Option<Instant> {
         if stop_at.is_some() {
             // Nothing new begins.
             return stop_at;
@@ -403,6 +431,8 @@ impl Run {
     /// Makes the counts visible.
     fn post(&mut self) {
         let (under_way, pending) = self.engine.usage();
+        self.board.rounds.fetch_add(1, Ordering::Relaxed);
+        *self.board.troubles() = self.engine.troubles();
         let mut ledger = self.board.ledger();
         for (name, counts) in self.engine.take_changed() {
             match ledger.sources.get_mut(name) {
@@ -444,5 +474,35 @@ impl Run {
     async fn take_report(&mut self, reports: &mut mpsc::Receiver<Report>) -> Result<(), PipelineError> {
         let gone = PipelineError::Gone { role: ROLE, part: "the thread of its files" };
         self.engine.on_report(reports.recv().await.ok_or(gone)?)
+    }
+}
+
+/// Why the thread of the files has ended: it says so before it ends, unless it has panicked.
+async fn reason(reports: &mut mpsc::Receiver<Report>) -> Option<PipelineError> {
+    while let Some(report) = reports.recv().await {
+        if let Report::Failed(error) = report {
+            return Some(error);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use photon_disk::DiskError;
+    use photon_format::state::StateError;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_reason_of_the_files_is_heard_behind_other_reports() {
+        let (reporting, mut reports) = mpsc::channel(8);
+        reporting.send(Report::Saved).await.unwrap();
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = StateError::from(DiskError::io("writing", std::path::Path::new("cursor"))(full));
+        reporting.send(Report::Failed(error.into())).await.unwrap();
+        drop(reporting);
+        assert!(reason(&mut reports).await.unwrap().to_string().contains("cursor"));
+        assert!(reason(&mut reports).await.is_none());
     }
 }

@@ -13,7 +13,7 @@ use photon_types::{ClusterId, GroupId, Slot};
 use tokio::sync::{Semaphore, oneshot};
 use tonic::{Request, Response, Status};
 
-use super::state::{Files, Order, REINJECTIONS_MAX};
+use super::state::{Files, Order, REINJECTIONS_MAX, Refused};
 use crate::chaos::Delays;
 use crate::convert::{self, CALL_ITEMS_MAX};
 
@@ -81,8 +81,12 @@ impl Dispatcher for Service {
             return Err(Status::resource_exhausted("this dispatcher has no room: ask again later"));
         };
         let (reply, durable) = oneshot::channel();
-        if self.files.order(Order::Reinject { records, reply, room }).is_err() {
-            return Err(Status::unavailable("this dispatcher has ended"));
+        match self.files.order(Order::Reinject { records, reply, room }) {
+            Ok(()) => (),
+            Err(Refused::Full(_)) => {
+                return Err(Status::resource_exhausted("this dispatcher's disk does not keep up: ask again later"));
+            }
+            Err(Refused::Gone) => return Err(Status::unavailable("this dispatcher has ended")),
         }
         match tokio::time::timeout(ANSWER_WAIT_MAX, durable).await {
             Ok(Ok(Ok(count))) => {

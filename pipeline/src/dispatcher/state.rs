@@ -7,9 +7,11 @@
 //! Not here: what the records mean, and when to try again (`engine`).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
+use photon_disk::DiskError;
 use photon_disk::lock::LockFile;
 use photon_format::cursor::{Cursor, Ended};
 use photon_format::ends::{EndRecord, EndsWriter};
@@ -26,6 +28,11 @@ use crate::error::PipelineError;
 
 /// Orders carried out with one sync, at most.
 const GROUP_ORDERS_MAX: usize = 256;
+
+/// How long a dispatcher that starts waits for the lock, and how often it looks. A lock tells nobody
+/// when it is free, unless one waits for it without end.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+const LOCK_LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Re-injections that wait, at most: the door sees to it.
 pub(super) const REINJECTIONS_MAX: usize = 64;
@@ -68,6 +75,28 @@ pub(super) enum Order {
     Save(Cursor),
 }
 
+#[cfg(test)]
+impl Order {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Order::Check(_) => "check",
+            Order::End(_) => "end",
+            Order::Defer(_) => "defer",
+            Order::Done(_) => "done",
+            Order::Reinject { .. } => "reinject",
+            Order::Save(_) => "save",
+        }
+    }
+}
+
+/// Why an order was not taken.
+pub(super) enum Refused {
+    /// There is no room: here it is again.
+    Full(Box<Order>),
+    /// The thread has ended. Its report says why.
+    Gone,
+}
+
 /// What became of orders.
 pub(super) enum Report {
     Checked {
@@ -76,6 +105,8 @@ pub(super) enum Report {
     },
     Ended(Vec<(Ending, Ended)>),
     Deferred(Vec<(ClickId, RetryId)>),
+    /// An order of clicks that are done was carried out.
+    Done,
     /// The retry store has no room for these.
     Full(Vec<ClickId>),
     /// Clicks that were put back.
@@ -100,10 +131,19 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Gives an order, without waiting. There is always room: engine and door have no more under way
-    /// than the queue is long.
-    pub fn order(&self, order: Order) -> Result<(), PipelineError> {
-        self.orders.try_send(order).map_err(|_| PipelineError::Gone { role: ROLE, part: "the thread of its files" })
+    /// Gives an order, without waiting. There is room for what engine and door usually have under way.
+    pub fn order(&self, order: Order) -> Result<(), Refused> {
+        self.orders.try_send(order).map_err(|refused| match refused {
+            TrySendError::Full(order) => Refused::Full(Box::new(order)),
+            TrySendError::Disconnected(_) => Refused::Gone,
+        })
+    }
+
+    /// A queue without a thread.
+    #[cfg(test)]
+    pub fn of_queue(room: usize) -> (Files, Receiver<Order>) {
+        let (orders, inbox) = sync_channel(room);
+        (Files { orders }, inbox)
     }
 }
 
@@ -113,6 +153,7 @@ struct Thread {
     cursor_path: PathBuf,
     ends: EndsWriter,
     retries: RetryStore,
+    limits: RetryLimits,
     /// Clicks put back, by source: counted here, where they become durable.
     reinjected: BTreeMap<String, u64>,
     /// The store has refused clicks, and somebody was told.
@@ -134,7 +175,7 @@ pub(super) fn start(
     delays: Delays,
 ) -> Result<(Files, Opened, oneshot::Receiver<()>), PipelineError> {
     photon_disk::durable::create_dir_all_durable(&directory)?;
-    let lock = LockFile::try_exclusive(&directory.join("lock"))?;
+    let lock = lock(&directory.join("lock"))?;
     let cursor_path = directory.join("cursor");
     let retries = RetryStore::open(&directory.join("retry"), limits)?;
     let ends = EndsWriter::open(&directory.join("ends"))?;
@@ -151,6 +192,7 @@ pub(super) fn start(
         cursor_path,
         ends,
         retries,
+        limits,
         reinjected: reinjected.collect(),
         is_full: false,
         reports,
@@ -168,6 +210,17 @@ pub(super) fn start(
     let spawned = std::thread::Builder::new().name("photon-state".into()).spawn(run);
     spawned.map_err(|source| PipelineError::Thread { role: ROLE, source })?;
     Ok((Files { orders }, opened, ended))
+}
+
+/// A verifier that looks at the files holds the lock for a moment: that is no second dispatcher.
+fn lock(path: &Path) -> Result<LockFile, DiskError> {
+    let until = Instant::now() + LOCK_WAIT_MAX;
+    loop {
+        match LockFile::try_exclusive(path) {
+            Err(DiskError::Busy { .. }) if Instant::now() < until => std::thread::sleep(LOCK_LOOK_AGAIN),
+            taken => return taken,
+        }
+    }
 }
 
 impl Thread {
@@ -206,6 +259,7 @@ impl Thread {
                 for (id, ended) in clicks {
                     self.retries.done(id, ended)?;
                 }
+                self.unsaid.push(Report::Done);
             }
             Order::Reinject { records, reply, room } => {
                 // It has left the queue.
@@ -225,10 +279,19 @@ impl Thread {
             Err(StateError::Full { .. }) => return self.defer_what_fits(ids, &records),
             Err(error) => return Err(error.into()),
         };
-        self.is_full = false;
+        if self.has_ample_room() {
+            self.is_full = false;
+        }
         let deferred = ids.into_iter().zip(added.into_iter().map(Added::id)).collect();
         self.unsaid.push(Report::Deferred(deferred));
         Ok(())
+    }
+
+    /// Somebody is told again that the store is full only after it was not, not at each click.
+    fn has_ample_room(&self) -> bool {
+        let RetryLimits { records_max, bytes_max, compact_bytes_min: _ } = self.limits;
+        let is_ample = |used: u64, max: u64| used <= max - max.div_ceil(10);
+        is_ample(self.retries.content().len() as u64, records_max) && is_ample(self.retries.bytes(), bytes_max)
     }
 
     fn defer_what_fits(&mut self, ids: Vec<ClickId>, records: &[RetryRecord]) -> Result<(), PipelineError> {
@@ -246,7 +309,7 @@ impl Thread {
         if let Some(error) = last
             && !std::mem::replace(&mut self.is_full, true)
         {
-            warn!(%error, clicks = refused.len(), "clicks stay under way, and reading waits");
+            warn!(%error, clicks = refused.len(), "clicks stay under way, and reading waits; raise join.retry-store?");
         }
         self.unsaid.push(Report::Deferred(deferred));
         if !refused.is_empty() {

@@ -141,10 +141,11 @@ impl Engine {
             self.step(Event::Tick);
             self.end_waits();
             if let Err(error) = self.send_orders() {
-                return self.fail(error);
+                let reason = write_failure(&mut completions);
+                return self.fail(reason.unwrap_or(error));
             }
             *self.gauges.lock() = (self.core.totals(), self.core.in_flight());
-            if self.is_stopped().await {
+            if self.is_stopped(&mut completions).await {
                 return;
             }
         }
@@ -163,7 +164,7 @@ impl Engine {
     }
 
     /// Ends the engine when it was told to stop and nothing is in flight, or it waited long enough.
-    async fn is_stopped(&mut self) -> bool {
+    async fn is_stopped(&mut self, completions: &mut mpsc::Receiver<Completion>) -> bool {
         let in_flight = self.core.in_flight();
         match &self.stopping {
             None => return false,
@@ -174,7 +175,8 @@ impl Engine {
         let result = if 0 < in_flight {
             Err(PipelineError::NotSealed { in_flight, waited: STOP_WAIT_MAX })
         } else {
-            self.lanes.writer.seal().await
+            let sealed = self.lanes.writer.seal().await;
+            sealed.map_err(|error| write_failure(completions).unwrap_or(error))
         };
         info!(sealed = result.is_ok(), "joiner stopped");
         // Whoever asked may have gone.
@@ -287,6 +289,17 @@ impl Engine {
     }
 }
 
+/// Why the write lane has ended, if it has: it says so before it lets go of its queue. Who finds the
+/// queue closed first must ask, or a fence would look like a bug.
+fn write_failure(completions: &mut mpsc::Receiver<Completion>) -> Option<PipelineError> {
+    while let Ok(completion) = completions.try_recv() {
+        if let Completion::WriteFailed(error) = completion {
+            return Some(error);
+        }
+    }
+    None
+}
+
 fn to_wire(reply: Reply) -> wire::join_result::Result {
     use wire::join_result::Result;
     match reply {
@@ -297,7 +310,8 @@ fn to_wire(reply: Reply) -> wire::join_result::Result {
             Result::Expired(wire::Expired { boundary: boundary.micros(), in_doubt })
         }
         Reply::Missing(position) => Result::Missing(crate::convert::position_to_wire(position)),
-        Reply::Behind => Result::Behind(wire::Behind { reason: String::new() }),
+        Reply::Behind => Result::Behind(wire::Behind { reason: String::new(), unreadable: false }),
+        Reply::Unreadable => Result::Behind(wire::Behind { reason: String::new(), unreadable: true }),
         Reply::Busy { retry_after } => {
             let retry_after_ms = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
             Result::Busy(wire::Busy { retry_after_ms })
@@ -311,4 +325,40 @@ pub(super) struct Click {
     pub key: EventKey,
     pub reference: Bytes,
     pub payload: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use photon_format::output::OutputError;
+    use photon_join::joiner::JoinerConfig;
+    use photon_types::{Incarnation, Prng};
+
+    use super::*;
+
+    /// The write lane has been fenced and is gone, and the engine finds its queue closed first.
+    #[tokio::test]
+    async fn a_fence_is_heard_also_when_the_queue_is_found_closed_first() {
+        let (done, mut completions) = mpsc::channel(4);
+        done.send(Completion::Durable(Vec::new())).await.unwrap();
+        let fenced = || PipelineError::Output(OutputError::Fenced { path: PathBuf::from("live/x") });
+        done.send(Completion::WriteFailed(fenced())).await.unwrap();
+        let config = JoinerConfig {
+            incarnation: Incarnation([7; 16]),
+            attempts_max: 1,
+            bytes_max: 1,
+            busy_retry: super::super::BUSY_RETRY,
+            backoff: super::super::INSERT_BACKOFF,
+        };
+        let lanes = Lanes { fetch: mpsc::channel(1).0, insert: mpsc::channel(1).0, writer: Writer::closed() };
+        let core = Joiner::new(config, Prng::new(1));
+        let mut engine = Engine::new(core, lanes, Life::new(), std::sync::Arc::default());
+        let (reply, sealed) = oneshot::channel();
+        engine.stopping = Some((Instant::now() + STOP_WAIT_MAX, reply));
+        assert!(engine.is_stopped(&mut completions).await);
+        let error = sealed.await.unwrap().unwrap_err();
+        assert!(error.is_fenced(), "{error}");
+        assert!(write_failure(&mut completions).is_none());
+    }
 }

@@ -22,6 +22,7 @@ use super::write::Primary;
 use crate::adapter::Adapter;
 use crate::chaos::Delays;
 use crate::convert;
+use crate::life::{Outage, with_causes};
 
 /// Calls at once. Most are short; those for ids that are not there may wait for the store.
 const CALLS_MAX: usize = 64;
@@ -49,6 +50,7 @@ pub(super) struct Fetch {
     pub call_timeout: Duration,
     pub attempts_max: usize,
     pub done: mpsc::Sender<Completion>,
+    pub outage: Arc<Outage>,
     pub delays: Delays,
 }
 
@@ -93,12 +95,19 @@ impl Fetch {
             wanted.items[place].push(item);
         }
         let ids = wanted.items.iter().map(|items| items[0].reference.clone()).collect();
-        let deadline = Instant::now() + self.call_timeout;
+        let began = Instant::now();
+        let deadline = began + self.call_timeout;
         let answered = tokio::time::timeout_at(deadline, self.get(ids, &mut wanted)).await;
         match answered {
-            Ok(Ok(())) => (),
-            Ok(Err(status)) => warn!(%status, "the event store did not answer"),
-            Err(_) => warn!("the event store did not answer within {:?}", self.call_timeout),
+            Ok(Ok(())) => self.outage.end(),
+            Ok(Err(status)) => {
+                warn!(%status, "the event store did not answer");
+                self.outage.go_on(began, format!("the event store does not answer: {}", with_causes(&status)));
+            }
+            Err(_) => {
+                warn!("the event store did not answer within {:?}", self.call_timeout);
+                self.outage.go_on(began, "the event store does not answer".into());
+            }
         }
         let rest = wanted.items.into_iter().flatten().map(|item| (item.sequence, Fetched::Behind, None));
         self.report(rest.collect());
@@ -139,7 +148,10 @@ impl Fetch {
                 let fetched = convert::position(position).map_or(Fetched::Behind, Fetched::Missing);
                 (item.sequence, fetched, None)
             }
-            Result::Behind(wire::Behind { reason: _ }) => (item.sequence, Fetched::Behind, None),
+            Result::Behind(wire::Behind { reason: _, unreadable }) => {
+                let fetched = if *unreadable { Fetched::Unreadable } else { Fetched::Behind };
+                (item.sequence, fetched, None)
+            }
         }
     }
 

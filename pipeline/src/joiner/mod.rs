@@ -40,7 +40,7 @@ use tracing::info;
 use crate::adapter::{self, Adapter};
 use crate::chaos::Delays;
 use crate::error::PipelineError;
-use crate::life::{self, Health, Life, MESSAGE_BYTES_MAX, Servers};
+use crate::life::{self, Health, Life, MESSAGE_BYTES_MAX, Outage, Servers};
 
 const ROLE: &str = "joiner";
 
@@ -112,11 +112,14 @@ impl Gauges {
 struct Status {
     incarnation: Incarnation,
     gauges: Arc<Gauges>,
+    /// The event store, and the registry.
+    outages: [Arc<Outage>; 2],
+    call_timeout: Duration,
 }
 
 impl Health for Status {
     fn unhealthy(&self) -> Option<String> {
-        None
+        self.outages.iter().find_map(|outage| outage.longer_than(self.call_timeout))
     }
 
     fn status(&self) -> serde_json::Value {
@@ -166,6 +169,7 @@ pub async fn start(joiner: JoinerConfig) -> Result<RunningJoiner, PipelineError>
     let (done, completions) = mpsc::channel(attempts_max + 1);
     let writer = write::start(&config, &datacenter, manifest, adapter.clone(), done.clone(), delays("write")).await?;
     let store_wait = if once { config.join.call_timeout / 2 } else { STORE_WAIT.min(config.join.call_timeout / 2) };
+    let outages = [Arc::new(Outage::default()), Arc::new(Outage::default())];
     let fetch = fetch::start(fetch::Fetch {
         store,
         adapter,
@@ -173,9 +177,11 @@ pub async fn start(joiner: JoinerConfig) -> Result<RunningJoiner, PipelineError>
         call_timeout: config.join.call_timeout,
         attempts_max,
         done: done.clone(),
+        outage: outages[0].clone(),
         delays: delays("fetch"),
     });
-    let insert = insert::start(client, config.join.call_timeout, attempts_max, done, delays("insert"));
+    let call_timeout = config.join.call_timeout;
+    let insert = insert::start(client, call_timeout, attempts_max, done, outages[1].clone(), delays("insert"));
 
     let life = Life::new();
     let gauges = Arc::new(Gauges::default());
@@ -201,7 +207,7 @@ pub async fn start(joiner: JoinerConfig) -> Result<RunningJoiner, PipelineError>
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     servers.serve_rpc(ROLE, listener, address, &life, |server| server.add_service(service));
     let http_address = http.map(|(listener, address)| {
-        let status = Status { incarnation, gauges: gauges.clone() };
+        let status = Status { incarnation, gauges: gauges.clone(), outages, call_timeout };
         servers.serve_http(ROLE, listener, &life, Arc::new(status));
         address
     });

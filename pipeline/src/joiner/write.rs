@@ -60,6 +60,12 @@ impl Writer {
             .map_err(|_| PipelineError::Gone { role: ROLE, part: "the write lane" })
     }
 
+    /// A lane that has ended.
+    #[cfg(test)]
+    pub fn closed() -> Writer {
+        Writer { orders: sync_channel(1).0 }
+    }
+
     /// Ends the output. Nothing may be in flight.
     pub async fn seal(&self) -> Result<(), PipelineError> {
         let gone = || PipelineError::Gone { role: ROLE, part: "the write lane" };

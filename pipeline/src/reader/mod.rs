@@ -5,18 +5,23 @@
 //! passes go on, and find new files and new bytes.
 //!
 //! Invariant: a pass that ends well has read every complete record that was there when it began. A
-//! file that was cut or replaced is an error that names it, and is not read on.
+//! file that was cut, replaced, or rewritten in place is an error that names it, and is not read on:
+//! its beginning is looked at whenever it is opened or has changed ([`Head`]).
+//!
+//! A record that was given to the sink is not given again, also when the pass fails behind it: so
+//! every pass, whatever it came to, ends with [`Sink::end`].
 //!
 //! Not here: when to make a pass, and what becomes of records ([`Sink`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use photon_format::config::{Config, InputIndex, Role};
 use photon_format::error::SourceError;
 use photon_format::extract::Extractor;
-use photon_format::source::{FileIdentity, Finished, Scanned, Scanner, SourceFile, SourceList};
+use photon_format::source::{FileIdentity, Finished, Head, Scanned, Scanner, SourceFile, SourceList};
 use tracing::{info, warn};
 
 use crate::error::PipelineError;
@@ -26,14 +31,21 @@ const OPEN_FILES_MAX: usize = 256;
 
 /// What takes the records of a pass.
 pub(crate) trait Sink {
-    /// Where to begin with a file that is met for the first time.
-    fn start(&mut self, file: &SourceFile) -> Result<u64, PipelineError>;
+    /// Where to begin with a file that is met for the first time, and what it began with when an
+    /// earlier life read up to there.
+    fn start(&mut self, file: &SourceFile) -> Result<(u64, Head), PipelineError>;
+
+    /// The file is the one that was read, and begins with this. Pieces of it may follow.
+    fn turn(&mut self, file: &SourceFile, beginning: &Bytes);
 
     /// A piece of a file.
     fn take(&mut self, file: &SourceFile, scanned: Scanned<'_>) -> Result<Flow, PipelineError>;
 
     /// Nothing more of this file for now: all before `position` was taken, or is blank.
     fn rest(&mut self, file: &SourceFile, position: u64) -> Result<Flow, PipelineError>;
+
+    /// The pass is over, well or not: what was gathered goes on its way. It does not come again.
+    fn end(&mut self) -> Flow;
 }
 
 /// Whether reading goes on.
@@ -68,8 +80,10 @@ pub(crate) enum Sources {
 struct Known {
     identity: FileIdentity,
     position: u64,
-    /// How long the file was when it was read up to its end.
-    read_size: Option<u64>,
+    /// What it began with, as far as it was read.
+    head: Head,
+    /// How long the file was, and when it was changed last, when it was read up to its end.
+    read: Option<(u64, i64)>,
     /// Kept while it is likely to grow: it holds the beginning of a record that is not whole yet.
     scanner: Option<Scanner>,
 }
@@ -86,6 +100,8 @@ pub(crate) struct Reader {
     known: BTreeMap<String, Known>,
     /// How many of them have a scanner.
     open: usize,
+    /// Links to themselves that somebody was told of.
+    loops: BTreeSet<PathBuf>,
 }
 
 impl Reader {
@@ -100,12 +116,13 @@ impl Reader {
             extractors,
             known: BTreeMap::new(),
             open: 0,
+            loops: BTreeSet::new(),
         }
     }
 
     /// The files that may hold records of the role, sorted by name. An input that can not be listed
     /// is a fault of its own: the others are read.
-    fn list(&self, faults: &mut Vec<PipelineError>) -> Result<Vec<SourceFile>, PipelineError> {
+    fn list(&mut self, faults: &mut Vec<PipelineError>) -> Result<Vec<SourceFile>, PipelineError> {
         let has_role = |input: InputIndex| self.extractors[input.0].has(self.role);
         let files = match &self.sources {
             Sources::Final(list) => list.files().iter().filter(|file| has_role(file.input)).cloned().collect(),
@@ -114,7 +131,14 @@ impl Reader {
                 let mut files = Vec::new();
                 for input in (0..self.extractors.len()).map(InputIndex).filter(|input| has_role(*input)) {
                     match SourceList::list_input(&self.config, datacenter, input) {
-                        Ok(list) => files.extend(list.files().iter().cloned()),
+                        Ok(list) => {
+                            for path in list.loops() {
+                                if self.loops.insert(path.clone()) {
+                                    warn!(path = %path.display(), "a symbolic link leads to itself; it is passed over");
+                                }
+                            }
+                            files.extend(list.files().iter().cloned());
+                        }
                         Err(error) => faults.push(error.into()),
                     }
                 }
@@ -130,6 +154,14 @@ impl Reader {
     /// # Errors
     /// When the sink fails, or the datacenter is not in the configuration.
     pub fn pass(&mut self, sink: &mut impl Sink) -> Result<Pass, PipelineError> {
+        let pass = self.read_all(sink);
+        match sink.end() {
+            Flow::GoOn => pass,
+            Flow::Stop => Ok(Pass::Stopped),
+        }
+    }
+
+    fn read_all(&mut self, sink: &mut impl Sink) -> Result<Pass, PipelineError> {
         let mut faults = Vec::new();
         let mut files = self.list(&mut faults)?;
         while !files.is_empty() {
@@ -159,15 +191,19 @@ impl Reader {
 
     fn turn(&mut self, file: &SourceFile, sink: &mut impl Sink) -> Result<Turn, Fault> {
         if !self.known.contains_key(&file.name) {
-            let position = sink.start(file).map_err(Fault::File)?;
+            let (position, head) = sink.start(file).map_err(Fault::File)?;
             info!(source = %file.name, path = %file.path.display(), position, size = file.size, "reading a source");
-            let known = Known { identity: file.identity, position, read_size: None, scanner: None };
+            let known = Known { identity: file.identity, position, head, read: None, scanner: None };
             self.known.insert(file.name.clone(), known);
         }
         let known = self.known.get_mut(&file.name).expect("inserted above");
         check_file(file, known.identity, known.position).map_err(Fault::File)?;
-        if known.read_size == Some(file.size) {
+        if known.read == Some((file.size, file.changed_ns)) {
             return Ok(Turn::Done);
+        }
+        if known.read.is_some_and(|(size, _)| file.size < size) {
+            // What the scanner holds of a record that is not whole may be gone.
+            self.open -= usize::from(known.scanner.take().is_some());
         }
         if known.scanner.is_none() {
             let extractor = self.extractors[file.input.0].clone();
@@ -178,8 +214,15 @@ impl Reader {
             known.scanner = Some(scanner);
             self.open += 1;
         }
+        let beginning = check_head(file, known).map_err(Fault::File)?;
+        sink.turn(file, &beginning);
         let is_final = matches!(self.sources, Sources::Final(_));
-        let turn = read(file, known, self.turn_bytes, is_final, sink)?;
+        let turn = read(file, known, self.turn_bytes, is_final, sink);
+        // Also after a fault: what was taken is read.
+        if !known.head.is_whole(known.position) {
+            known.head = Head::of(&beginning, known.position);
+        }
+        let turn = turn?;
         let is_idle = turn == Turn::Done && (is_final || known.position == file.size);
         if is_idle || OPEN_FILES_MAX < self.open {
             self.close(&file.name);
@@ -221,7 +264,6 @@ fn read(
     sink: &mut impl Sink,
 ) -> Result<Turn, Fault> {
     let scanner = known.scanner.as_mut().expect("opened by the caller");
-    scanner.extend(file.size);
     let turn_end = known.position.saturating_add(turn_bytes);
     while let Some(scanned) = scanner.next_scanned().map_err(source_fault)? {
         let end = scanned.frame.end();
@@ -248,11 +290,28 @@ fn read(
         }
     }
     known.position = scanner.position();
-    known.read_size = Some(file.size);
+    known.read = Some((file.size, file.changed_ns));
     match sink.rest(file, known.position).map_err(Fault::Sink)? {
         Flow::GoOn => Ok(Turn::Done),
         Flow::Stop => Ok(Turn::Stopped),
     }
+}
+
+/// The file that is open must begin as the one that was read did. Returns what it begins with: taken
+/// before anything is read on, so that what is rewritten meanwhile does not match its own head.
+fn check_head(file: &SourceFile, known: &mut Known) -> Result<Bytes, PipelineError> {
+    let scanner = known.scanner.as_mut().expect("opened by the caller");
+    scanner.extend(file.size);
+    let beginning = Bytes::from(scanner.beginning()?);
+    if !known.head.is_of(&beginning) {
+        let why = format!(
+            "its first {} bytes are not those that were read before: it was rewritten in place (copied over, or cut \
+             and written anew); put back the file that was read, and give the new one a new name",
+            known.head.bytes
+        );
+        return Err(PipelineError::SourceChanged { name: file.name.clone(), path: file.path.clone(), why });
+    }
+    Ok(beginning)
 }
 
 /// A file whose name is known must be the one that was read, and no shorter than that.

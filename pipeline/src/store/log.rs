@@ -69,6 +69,11 @@ impl LogReader {
         self.files.lock().expect("nobody panics while holding it").paths.insert(source, (path, input));
     }
 
+    /// Sources of which a record could not be read again, since one could.
+    pub fn unreadable(&self) -> usize {
+        self.files.lock().expect("nobody panics while holding it").faulty.len()
+    }
+
     /// The payload of a record. The first fault of a source is told to people.
     pub fn read(&self, wanted: &Wanted) -> Result<Bytes, LogError> {
         let result = self.try_read(wanted);

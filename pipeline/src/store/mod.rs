@@ -21,7 +21,6 @@ mod thread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use photon_format::config::{Config, Role};
 use photon_format::source::SourceList;
@@ -69,20 +68,14 @@ pub struct RunningStore {
 
 struct Status {
     shared: Arc<Shared>,
-    is_up: AtomicBool,
+    logs: Arc<LogReader>,
 }
 
 impl Health for Status {
     fn unhealthy(&self) -> Option<String> {
-        let behind = self.shared.progress().borrow().behind.clone();
-        // The first pass is no fault, it takes its time.
-        match behind {
-            None => {
-                self.is_up.store(true, Ordering::Relaxed);
-                None
-            }
-            Some(why) => self.is_up.load(Ordering::Relaxed).then(|| why.to_string()),
-        }
+        let progress = self.shared.progress().borrow().clone();
+        // The first pass is no fault, it takes its time; a pass that failed is, also the first.
+        progress.behind.filter(|_| progress.is_faulty).map(|why| why.to_string())
     }
 
     fn status(&self) -> serde_json::Value {
@@ -96,6 +89,8 @@ impl Health for Status {
             "final": progress.position.is_final,
             "ids": ids,
             "duplicates": duplicates,
+            "dead_letters": self.shared.dead_letters(),
+            "unreadable_sources": self.logs.unreadable(),
             "cache_entries": entries,
             "cache_bytes": bytes,
             "cache_hits": hits,
@@ -136,13 +131,13 @@ pub async fn start(store: StoreConfig) -> Result<RunningStore, PipelineError> {
     let reader = thread::start(work)?;
 
     let mut servers = Servers::new();
-    let service = service::Service::new(shared.clone(), logs, Delays::new(chaos_delays, &datacenter, "get"));
+    let service = service::Service::new(shared.clone(), logs.clone(), Delays::new(chaos_delays, &datacenter, "get"));
     let service = EventStoreServer::new(service)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     servers.serve_rpc(ROLE, listener, address, &life, |server| server.add_service(service));
     let http_address = http.map(|(listener, address)| {
-        let status = Status { shared: shared.clone(), is_up: AtomicBool::new(false) };
+        let status = Status { shared: shared.clone(), logs };
         servers.serve_http(ROLE, listener, &life, Arc::new(status));
         address
     });

@@ -180,7 +180,7 @@ impl Call {
         });
         let Ok((wanted, results)) = read.await else {
             for index in indices {
-                let behind = wire::Behind { reason: "reading the log was broken off".into() };
+                let behind = wire::Behind { reason: "reading the log was broken off".into(), unreadable: false };
                 self.pages.put(index, wire::get_result::Result::Behind(behind)).await?;
             }
             return Ok(());
@@ -192,7 +192,10 @@ impl Call {
                     let (source, offset) = (wanted.name.to_string(), wanted.place.offset);
                     wire::get_result::Result::Found(wire::PrimaryEvent { source, offset, payload })
                 }
-                Err(error) => wire::get_result::Result::Behind(wire::Behind { reason: error.to_string() }),
+                Err(error) => {
+                    let (reason, unreadable) = (error.to_string(), true);
+                    wire::get_result::Result::Behind(wire::Behind { reason, unreadable })
+                }
             };
             self.pages.put(index, result).await?;
         }
@@ -204,7 +207,10 @@ impl Call {
         for (index, _) in nowhere {
             let result = match &now.behind {
                 None => wire::get_result::Result::Missing(convert::position_to_wire(now.position)),
-                Some(reason) => wire::get_result::Result::Behind(wire::Behind { reason: reason.to_string() }),
+                Some(reason) => {
+                    let (reason, unreadable) = (reason.to_string(), false);
+                    wire::get_result::Result::Behind(wire::Behind { reason, unreadable })
+                }
             };
             self.pages.put(index, result).await?;
         }

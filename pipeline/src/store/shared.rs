@@ -28,6 +28,8 @@ pub(crate) struct Progress {
     pub position: Position,
     /// Why a miss is not known to be one.
     pub behind: Option<Arc<str>>,
+    /// The last pass has failed. (A first pass that goes on is behind, but not faulty.)
+    pub is_faulty: bool,
     /// Counts batches of new records: whoever waits looks again.
     pub batches: u64,
 }
@@ -38,6 +40,8 @@ struct Tables {
     cache: Cache,
     /// Records whose id was there already.
     duplicates: u64,
+    /// Records that are not usable.
+    dead_letters: u64,
 }
 
 /// What one id comes to, without a look at the logs.
@@ -60,8 +64,13 @@ impl Shared {
         let position = Position { epoch, begun: 0, done: 0, is_final: false };
         let behind = Some("the sources are being read for the first time".into());
         Shared {
-            tables: Mutex::new(Tables { index: Index::default(), cache: Cache::new(cache_bytes_max), duplicates: 0 }),
-            progress: watch::Sender::new(Progress { position, behind, batches: 0 }),
+            tables: Mutex::new(Tables {
+                index: Index::default(),
+                cache: Cache::new(cache_bytes_max),
+                duplicates: 0,
+                dead_letters: 0,
+            }),
+            progress: watch::Sender::new(Progress { position, behind, is_faulty: false, batches: 0 }),
         }
     }
 
@@ -77,7 +86,7 @@ impl Shared {
     /// Takes records of a source in.
     pub fn put(&self, source: SourceNumber, records: impl IntoIterator<Item = PrimaryRecord>) {
         let mut tables = self.tables();
-        let Tables { index, cache, duplicates } = &mut *tables;
+        let Tables { index, cache, duplicates, dead_letters: _ } = &mut *tables;
         for PrimaryRecord { id, offset, bytes, payload } in records {
             match index.offer(&id, Place { source, offset, bytes }) {
                 Offered::New => cache.put(id, payload),
@@ -104,7 +113,7 @@ impl Shared {
     /// What these ids come to.
     pub fn look(&self, ids: &[&Bytes]) -> Vec<Seen> {
         let mut tables = self.tables();
-        let Tables { index, cache, duplicates: _ } = &mut *tables;
+        let Tables { index, cache, duplicates: _, dead_letters: _ } = &mut *tables;
         let look = |id: &&Bytes| {
             let Some(place) = index.get(id) else { return Seen::Nowhere };
             let name = index.name(place.source);
@@ -137,12 +146,26 @@ impl Shared {
             progress.position.done = number;
             progress.position.is_final = is_final;
             progress.behind = None;
+            progress.is_faulty = false;
         });
     }
 
     /// A pass has failed: until one succeeds, nothing is known to be missing.
     pub fn fail_pass(&self, why: &str) {
-        self.progress.send_modify(|progress| progress.behind = Some(why.into()));
+        self.progress.send_modify(|progress| {
+            progress.behind = Some(why.into());
+            progress.is_faulty = true;
+        });
+    }
+
+    /// A record of a primary stream is not usable.
+    pub fn count_dead_letter(&self) {
+        self.tables().dead_letters += 1;
+    }
+
+    /// Records that are not usable.
+    pub fn dead_letters(&self) -> u64 {
+        self.tables().dead_letters
     }
 
     /// Ids, duplicates, and the cache's entries, bytes, hits and misses.

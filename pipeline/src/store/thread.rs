@@ -1,16 +1,18 @@
 //! The event reader: a thread that makes passes over the primary sources.
 //!
-//! Invariant: a pass is reported done only after all its records are in the index.
+//! Invariant: a pass is reported done only after all its records are in the index; and whatever a
+//! pass came to, all that it has read is there, since the next one goes on behind it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use bytes::Bytes;
 use photon_format::config::Role;
-use photon_format::extract::{Classified, JoinId};
+use photon_format::extract::{Classified, JoinId, Reason};
 use photon_format::framing::{Document, Frame};
-use photon_format::source::{Scanned, SourceFile};
+use photon_format::source::{Head, Scanned, SourceFile};
 use tokio::sync::oneshot;
 use tracing::{debug, error, info, warn};
 
@@ -71,6 +73,7 @@ pub(super) fn start(work: Work) -> Result<ReaderThread, PipelineError> {
 impl Work {
     fn run(mut self, stopped: &Receiver<()>) {
         let mut last_fault = String::new();
+        let mut told = HashSet::new();
         loop {
             let number = self.shared.begin_pass();
             let mut sink = IndexSink {
@@ -78,6 +81,7 @@ impl Work {
                 logs: &self.logs,
                 stopped,
                 delays: &self.delays,
+                told: &mut told,
                 source: None,
                 batch: Vec::new(),
                 bytes: 0,
@@ -128,6 +132,8 @@ struct IndexSink<'a> {
     logs: &'a LogReader,
     stopped: &'a Receiver<()>,
     delays: &'a Delays,
+    /// Sources with a record that is not usable, of which somebody was told.
+    told: &'a mut HashSet<String>,
     source: Option<(String, SourceNumber)>,
     batch: Vec<PrimaryRecord>,
     bytes: usize,
@@ -145,6 +151,19 @@ impl IndexSink<'_> {
             Err(TryRecvError::Empty) => Flow::GoOn,
             Ok(()) | Err(TryRecvError::Disconnected) => Flow::Stop,
         }
+    }
+
+    /// No click: it is in no ledger. But clicks that mean it will find no query.
+    fn on_dead_letter(&mut self, file: &SourceFile, offset: u64, reason: Reason) {
+        self.shared.count_dead_letter();
+        if self.told.contains(&file.name) {
+            return debug!(source = %file.name, offset, %reason, "a primary record is not usable");
+        }
+        self.told.insert(file.name.clone());
+        warn!(
+            source = %file.name, path = %file.path.display(), offset, %reason,
+            "a primary record is not usable, and no click finds it; further ones of this source are only counted"
+        );
     }
 
     fn put(&mut self, file: &SourceFile, scanned: &Scanned<'_>, id: &JoinId) -> Flow {
@@ -173,17 +192,18 @@ impl IndexSink<'_> {
 }
 
 impl Sink for IndexSink<'_> {
-    fn start(&mut self, file: &SourceFile) -> Result<u64, PipelineError> {
+    fn start(&mut self, file: &SourceFile) -> Result<(u64, Head), PipelineError> {
         self.logs.register(self.shared.source(&file.name), file.path.clone(), file.input);
-        Ok(0)
+        Ok((0, Head::default()))
     }
+
+    fn turn(&mut self, _file: &SourceFile, _beginning: &Bytes) {}
 
     fn take(&mut self, file: &SourceFile, scanned: Scanned<'_>) -> Result<Flow, PipelineError> {
         Ok(match &scanned.classified {
             Classified::Primary { stream: _, id } => self.put(file, &scanned, id),
             Classified::DeadLetter { stream: _, role: Role::Primary, key: _, reason } => {
-                // No click: it is in no ledger, but somebody may wonder.
-                debug!(source = %file.name, offset = scanned.frame.offset(), %reason, "a primary record is not usable");
+                self.on_dead_letter(file, scanned.frame.offset(), *reason);
                 Flow::GoOn
             }
             Classified::DeadLetter { role: Role::Foreign, .. }
@@ -195,5 +215,121 @@ impl Sink for IndexSink<'_> {
 
     fn rest(&mut self, _file: &SourceFile, _position: u64) -> Result<Flow, PipelineError> {
         Ok(self.flush())
+    }
+
+    fn end(&mut self) -> Flow {
+        self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::fs::OpenOptions;
+    use std::path::{Path, PathBuf};
+
+    use photon_format::config::Config;
+
+    use super::*;
+    use crate::reader::Sources;
+
+    const CONFIG: &str = r#"
+[cluster]
+name = "test"
+[[registry.node]]
+id = 1
+[[join.input]]
+name = "queries"
+path = "@queries"
+framing = "ndjson"
+[[join.input]]
+name = "clicks"
+path = "@clicks"
+framing = "ndjson"
+[[join.stream]]
+name = "queries"
+role = "primary"
+input = "queries"
+id = "q"
+[[join.stream]]
+name = "clicks"
+role = "foreign"
+input = "clicks"
+id = "c"
+reference = "q"
+time = { field = "t", forms = ["epoch-ms"] }
+[[datacenter]]
+name = "east"
+"#;
+
+    /// Cuts the file behind the records that it was given.
+    struct Cutting<'a> {
+        sink: IndexSink<'a>,
+        path: PathBuf,
+        records: usize,
+        bytes: u64,
+    }
+
+    impl Sink for Cutting<'_> {
+        fn start(&mut self, file: &SourceFile) -> Result<(u64, Head), PipelineError> {
+            self.sink.start(file)
+        }
+
+        fn turn(&mut self, file: &SourceFile, beginning: &Bytes) {
+            self.sink.turn(file, beginning);
+        }
+
+        fn take(&mut self, file: &SourceFile, scanned: Scanned<'_>) -> Result<Flow, PipelineError> {
+            self.records -= 1;
+            if self.records == 0 {
+                OpenOptions::new().write(true).open(&self.path).unwrap().set_len(self.bytes).unwrap();
+            }
+            self.sink.take(file, scanned)
+        }
+
+        fn rest(&mut self, file: &SourceFile, position: u64) -> Result<Flow, PipelineError> {
+            self.sink.rest(file, position)
+        }
+
+        fn end(&mut self) -> Flow {
+            self.sink.end()
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_a_fault_is_in_the_index() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("queries")).unwrap();
+        let path = dir.path().join("queries/a");
+        let mut text = String::new();
+        (0..500).for_each(|id| writeln!(text, "{{\"q\":\"q-{id}\"}}").unwrap());
+        let bytes = text.len() as u64;
+        // Zeros without a line end follow, more than are read at once.
+        std::fs::write(&path, &text).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(8 << 20).unwrap();
+
+        let config = CONFIG.replace('@', &format!("{}/", dir.path().display()));
+        let config = Arc::new(Config::parse(&config, Path::new("test.toml")).unwrap());
+        let mut reader = Reader::new(config.clone(), "east", Role::Primary, Sources::Follow, u64::MAX);
+        let (shared, logs) = (Shared::new([1; 16], 1 << 20), LogReader::new(config));
+        let ((_stop, stopped), delays) = (sync_channel(0), Delays::default());
+        let (mut told, mut told_later) = (HashSet::new(), HashSet::new());
+        let sink = |told| IndexSink {
+            shared: &shared,
+            logs: &logs,
+            stopped: &stopped,
+            delays: &delays,
+            told,
+            source: None,
+            batch: Vec::new(),
+            bytes: 0,
+        };
+        let mut cutting = Cutting { sink: sink(&mut told), path, records: 500, bytes };
+        let pass = reader.pass(&mut cutting).unwrap();
+        assert!(matches!(pass, Pass::Faulty(_)), "{pass:?}");
+        drop(cutting);
+        let pass = reader.pass(&mut sink(&mut told_later)).unwrap();
+        assert!(matches!(pass, Pass::Done), "{pass:?}");
+        assert_eq!(shared.usage().0, 500);
     }
 }

@@ -44,6 +44,31 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
+/// What a role says over HTTP.
+pub async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// Asks until a role's health is this, and says this.
+pub async fn until_health(address: std::net::SocketAddr, status: &str, text: &str) {
+    guarded(&format!("health {status} {text:?}"), async {
+        loop {
+            let answer = get(address, "/healthz").await;
+            if answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(text) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 pub struct World {
     pub dir: TempDir,
     pub registry: FakeRegistry,
@@ -181,7 +206,16 @@ impl World {
         joiner: String,
         sources: Option<SourceList>,
     ) -> Result<RunningDispatcher, PipelineError> {
-        dispatcher::start(DispatcherConfig {
+        dispatcher::start(self.dispatcher_config(datacenter, joiner, sources).await).await
+    }
+
+    pub async fn dispatcher_config(
+        &self,
+        datacenter: &str,
+        joiner: String,
+        sources: Option<SourceList>,
+    ) -> DispatcherConfig {
+        DispatcherConfig {
             config: self.config.clone(),
             datacenter: datacenter.into(),
             listen: "127.0.0.1:0".into(),
@@ -191,8 +225,7 @@ impl World {
             sources,
             records_per_second_max: RECORDS_PER_SECOND_MAX,
             chaos_delays: self.chaos,
-        })
-        .await
+        }
     }
 
     /// All roles of a datacenter; over a final list, or following.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -32,6 +32,8 @@ pub struct State {
     pub lose_every: AtomicUsize,
     /// One call in so many is refused; zero is none.
     pub refuse_every: AtomicUsize,
+    /// Calls with inserts have no answer as long as this is true.
+    pub is_mute: AtomicBool,
     calls: AtomicUsize,
 }
 
@@ -114,6 +116,11 @@ impl Registry for Service {
         let call = self.state.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if self.state.is_due(&self.state.refuse_every, call) {
             return Ok(reply(wire::submit_reply::Reply::Overloaded(wire::Overloaded { retry_after_ms: 5 })));
+        }
+        let has_insert =
+            || Commands::new(&request.commands).any(|command| matches!(command, Ok(Command::Insert { .. })));
+        if self.state.is_mute.load(Ordering::SeqCst) && has_insert() {
+            return std::future::pending().await;
         }
         let outcomes: Vec<_> =
             Commands::new(&request.commands).map(|command| self.state.apply(command.unwrap())).collect();

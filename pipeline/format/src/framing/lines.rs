@@ -3,10 +3,15 @@
 //! Invariant: the byte at file offset `o` is `buffer[o - base]`. The one exception is a line over
 //! the limit: only its head is kept, and what follows it waits in `behind` until the line is done
 //! with.
+//!
+//! A UTF-8 byte order mark at offset 0 belongs to no line: the first line begins behind it.
 
 use std::io::BufRead as _;
 
 use super::TOO_LONG_HEAD_BYTES;
+
+/// What some editors and exporters put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -192,13 +197,19 @@ impl Lines {
     /// A line that is in the buffer, `bytes` long without its LF.
     fn line(&self, start: usize, bytes: usize, end: u64) -> Line {
         let offset = self.base + start as u64;
-        let (kind, text_bytes) = if self.line_bytes_max < bytes {
-            (LineKind::TooLong, self.head_bytes())
-        } else {
-            let text = &self.buffer[start..start + bytes];
-            (LineKind::Whole, text.strip_suffix(b"\r").unwrap_or(text).len())
-        };
-        Line { offset, end, bytes: bytes as u64, text_bytes, kind }
+        if self.line_bytes_max < bytes {
+            return Line { offset, end, bytes: bytes as u64, text_bytes: self.head_bytes(), kind: LineKind::TooLong };
+        }
+        let line = &self.buffer[start..start + bytes];
+        let marked = if offset == 0 { line.strip_prefix(BYTE_ORDER_MARK) } else { None };
+        let text = marked.unwrap_or(line);
+        Line {
+            offset: offset + (bytes - text.len()) as u64,
+            end,
+            bytes: text.len() as u64,
+            text_bytes: text.strip_suffix(b"\r").unwrap_or(text).len(),
+            kind: LineKind::Whole,
+        }
     }
 
     /// The line over the limit, if its LF was seen.

@@ -7,6 +7,7 @@
 //! | bytes | what comes of them |
 //! |---|---|
 //! | a line that is blank | nothing; for a bulk pair, only where an action could stand |
+//! | a UTF-8 byte order mark at the start of the file | nothing: the first line begins behind it |
 //! | a line ended by LF or CRLF | the document is the line without its end |
 //! | a line over the limit | a record whose document is [`Document::TooLong`]; only its head is kept |
 //! | bulk: an action line that can not be read | [`Frame::BadAction`]; the next line is tried as an action |

@@ -146,6 +146,28 @@ fn ndjson_lines_are_records() {
 }
 
 #[test]
+fn a_byte_order_mark_at_the_start_of_a_file_belongs_to_no_record() {
+    check(Framing::Ndjson, "\u{feff}{}\n{}\n", &["3..6 {}", "6..9 {}"]);
+    check(Framing::Ndjson, "\u{feff}{}", &["3..5 {}"]);
+    check(Framing::Ndjson, "\u{feff}", &[]);
+    check(Framing::Ndjson, "\u{feff}\n{}\n", &["4..7 {}"]);
+    check(Framing::EsBulk, "\u{feff}{\"index\":{\"_id\":\"a\"}}\n{}\n", &["3..28 a {}"]);
+    // Elsewhere it is a fault, and stays one.
+    check(Framing::Ndjson, "{}\n\u{feff}{}\n", &["0..3 {}", "3..9 \u{feff}{}"]);
+    let file = "\u{feff}{}\n{}\n".as_bytes();
+    for cut in 0..file.len() {
+        let found = frames(Framing::Ndjson, &[&file[..cut], &file[cut..]], 0);
+        assert_eq!(found.iter().map(|it| (it.offset, it.end)).collect::<Vec<_>>(), [(3, 6), (6, 9)]);
+    }
+    // Also when the mark makes the line one over the limit, however it is cut.
+    let long = format!("\u{feff}{}\n", "x".repeat(MAX - 2));
+    for cut in 0..long.len() {
+        let found = frames(Framing::Ndjson, &[&long.as_bytes()[..cut], &long.as_bytes()[cut..]], 0);
+        assert!(matches!(found[..], [Owned { what: What::TooLong { .. }, .. }]), "{cut}: {found:?}");
+    }
+}
+
+#[test]
 fn bulk_pairs_are_records() {
     let file = "{\"index\":{\"_id\":\"a\"}}\n{}\n\n{\"create\":{\"_id\":\"b\"}}\r\n{}\r\n";
     check(Framing::EsBulk, file, &["0..25 a {}", "26..54 b {}"]);

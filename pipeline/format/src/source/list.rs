@@ -1,7 +1,8 @@
 //! Listing the files of inputs.
 //!
 //! A file input is that file; a directory input is every plain file below it. Names that begin with
-//! a dot are left out, files and directories alike. Symbolic links are followed.
+//! a dot are left out, files and directories alike. Symbolic links are followed; those that lead
+//! nowhere are passed over, and those that lead to themselves are told ([`SourceList::loops`]).
 //!
 //! Invariant: a list says how long each file was; a reader of the list reads no further. With
 //! `--once` one list is made for all datacenters and the verifier, so that all mean the same records.
@@ -11,6 +12,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Datacenter, InputIndex};
@@ -53,12 +55,16 @@ pub struct SourceFile {
     pub size: u64,
     /// Which file it was.
     pub identity: FileIdentity,
+    /// When it was last changed, in nanoseconds since 1970, on the clock of its file system. Only to
+    /// be compared with an earlier one of the same file.
+    pub changed_ns: i64,
 }
 
 /// Files as they were listed, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceList {
     files: Vec<SourceFile>,
+    loops: Vec<PathBuf>,
 }
 
 impl SourceList {
@@ -88,6 +94,12 @@ impl SourceList {
     #[must_use]
     pub fn files(&self) -> &[SourceFile] {
         &self.files
+    }
+
+    /// Symbolic links that lead back to themselves. They name no file, and were passed over.
+    #[must_use]
+    pub fn loops(&self) -> &[PathBuf] {
+        &self.loops
     }
 
     /// The files of one input, by name.
@@ -137,6 +149,7 @@ impl SourceList {
                 path: form.path,
                 size: form.size,
                 identity: FileIdentity { device: form.device, inode: form.inode },
+                changed_ns: form.changed_ns,
             });
         }
         list.sort();
@@ -173,6 +186,7 @@ impl SourceList {
                 });
             }
             file.identity = FileIdentity::of(&metadata);
+            file.changed_ns = changed_ns(&metadata);
             file.path = path;
         }
         Ok(list)
@@ -182,7 +196,8 @@ impl SourceList {
         let name = &config.join.inputs[input.0].name;
         let root = config.input_path(datacenter, input);
         let metadata = stat(name, root)?;
-        let mut walk = Walk { input, input_name: name, root, files: &mut self.files, count: 0 };
+        let SourceList { files, loops } = self;
+        let mut walk = Walk { input, input_name: name, root, files, loops, count: 0 };
         if metadata.is_file() {
             let file_name = root.file_name().map_or_else(|| root.to_owned(), PathBuf::from);
             walk.add(&file_name, root.to_owned(), &metadata)?;
@@ -210,13 +225,22 @@ struct FileForm {
     size: u64,
     device: u64,
     inode: u64,
+    changed_ns: i64,
 }
 
 impl FileForm {
     fn of(file: &SourceFile, config: &Config) -> FileForm {
-        let SourceFile { name, input, path, size, identity: FileIdentity { device, inode } } = file;
+        let SourceFile { name, input, path, size, identity: FileIdentity { device, inode }, changed_ns } = file;
         let input = config.join.inputs[input.0].name.clone();
-        FileForm { name: name.clone(), input, path: path.clone(), size: *size, device: *device, inode: *inode }
+        FileForm {
+            name: name.clone(),
+            input,
+            path: path.clone(),
+            size: *size,
+            device: *device,
+            inode: *inode,
+            changed_ns: *changed_ns,
+        }
     }
 }
 
@@ -225,6 +249,7 @@ struct Walk<'a> {
     input_name: &'a str,
     root: &'a Path,
     files: &'a mut Vec<SourceFile>,
+    loops: &'a mut Vec<PathBuf>,
     count: usize,
 }
 
@@ -244,6 +269,10 @@ impl Walk<'_> {
                 Ok(metadata) => metadata,
                 // Gone since it was listed, or a link to nothing.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                    self.loops.push(path);
+                    continue;
+                }
                 Err(source) => {
                     let name = self.input_name.to_owned();
                     return Err(SourceError::Io { name, path, operation: "looking at it", source });
@@ -270,10 +299,15 @@ impl Walk<'_> {
         if FILES_MAX < self.count {
             return Err(SourceError::TooMany { input, path: self.root.to_owned(), max: FILES_MAX });
         }
-        let (size, identity) = (metadata.len(), FileIdentity::of(metadata));
-        self.files.push(SourceFile { name, input: self.input, path, size, identity });
+        let (size, identity, changed_ns) = (metadata.len(), FileIdentity::of(metadata), changed_ns(metadata));
+        self.files.push(SourceFile { name, input: self.input, path, size, identity, changed_ns });
         Ok(())
     }
+}
+
+/// The inode's own time, which no copy can keep: unlike the time of the content.
+fn changed_ns(metadata: &Metadata) -> i64 {
+    metadata.ctime().saturating_mul(1_000_000_000).saturating_add(metadata.ctime_nsec())
 }
 
 fn stat(name: &str, path: &Path) -> Result<Metadata, SourceError> {

@@ -5,9 +5,11 @@
 //!
 //! Not here: when to look again (`pipeline` polls); what was read so far (`cursor`).
 
+mod head;
 mod list;
 mod scanner;
 
+pub use head::{HEAD_BYTES_MAX, Head};
 pub use list::{DEPTH_MAX, FILES_MAX, FileIdentity, SourceFile, SourceList};
 pub use scanner::{Finished, Scanned, Scanner, read_exact_at};
 

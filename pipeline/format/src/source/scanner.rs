@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FileIdentity, SourceFile};
+use super::{FileIdentity, HEAD_BYTES_MAX, SourceFile};
 use crate::error::SourceError;
 use crate::extract::{Classified, Extractor};
 use crate::framing::{Finish, Frame, Framer, Unread};
@@ -141,6 +141,26 @@ impl Scanner {
     #[must_use]
     pub fn identity(&self) -> FileIdentity {
         self.identity
+    }
+
+    /// The first bytes of the file that is open, as far as a head can cover them and the scanner
+    /// may read.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`]; [`SourceError::Shrunk`] when the file is shorter by now.
+    pub fn beginning(&self) -> Result<Vec<u8>, SourceError> {
+        let wanted = self.end.min(HEAD_BYTES_MAX);
+        let mut beginning = vec![0; usize::try_from(wanted).expect("a head is small")];
+        match self.file.read_exact_at(&mut beginning, 0) {
+            Ok(()) => Ok(beginning),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.shrunk(self.file.metadata().map_or(0, |metadata| metadata.len())))
+            }
+            Err(source) => {
+                let (name, path) = (self.name.clone(), self.path.clone());
+                Err(SourceError::Io { name, path, operation: "reading", source })
+            }
+        }
     }
 
     /// The stable name.

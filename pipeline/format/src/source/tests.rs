@@ -55,6 +55,8 @@ fn a_directory_gives_its_plain_files_by_name() {
     write(dir.path().join(".hidden"), "x");
     write(dir.path().join(".git/config"), "x");
     std::os::unix::fs::symlink("nowhere", dir.path().join("broken")).unwrap();
+    // Leads to itself: no file either, but somebody is told.
+    std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
     let config = config(dir.path());
     let list = list(&config).unwrap();
     let found: Vec<_> = list.files().iter().map(|file| (file.name.as_str(), file.size)).collect();
@@ -62,6 +64,7 @@ fn a_directory_gives_its_plain_files_by_name() {
     assert_eq!(list.get("shop/b.log").map(|file| file.path.clone()), Some(dir.path().join("b.log")));
     assert_eq!(list.get("shop/x"), None);
     assert_eq!(list.bytes(), 6);
+    assert_eq!(list.loops(), [dir.path().join("loop")]);
 }
 
 #[test]
