@@ -41,19 +41,19 @@ const fn known(name: &'static str, seeds_max: u64, seeds_max_without_gate: u64) 
 /// Every mutant of the core.
 pub const KNOWN: [Known; 14] = [
     known("QuorumOneShort", 10, 10),
-    known("AcceptBelowPromise", 100, 100),
+    known("AcceptBelowPromise", 20, 20),
     known("NackAsPromise", 100, 100),
     known("AcceptsNotResent", 100, 100),
-    known("AcceptedBeforeDurable", 10, 100),
-    known("PromiseBeforeDurable", 10, 100),
-    known("PrepareBeforeDurable", 10, 100),
-    known("LeaderCountsBeforeDurable", 100, 100),
-    known("PromiseNotWritten", 10, 100),
-    known("RecoveryIgnoresPromises", 100, 100),
-    known("LowestBallotWins", 100, 100),
-    known("HoleNotFilled", 100, 100),
-    known("NoOpBelowCommitEnd", 100, 100),
-    known("CommitOverOlderBallot", 100, 100),
+    known("AcceptedBeforeDurable", 10, 10),
+    known("PromiseBeforeDurable", 10, 20),
+    known("PrepareBeforeDurable", 10, 20),
+    known("LeaderCountsBeforeDurable", 20, 20),
+    known("PromiseNotWritten", 10, 20),
+    known("RecoveryIgnoresPromises", 20, 20),
+    known("LowestBallotWins", 400, 400),
+    known("HoleNotFilled", 400, 400),
+    known("NoOpBelowCommitEnd", 50, 50),
+    known("CommitOverOlderBallot", 200, 200),
 ];
 
 /// The mutant of this name; case, `-` and `_` do not matter.
