@@ -132,13 +132,14 @@ impl Process {
     /// Waits until it ends by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child can be awaited") {
-                return status;
+        // Its standard error is closed when it ends.
+        let ended = loop {
+            if let Err(error) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                break error;
             }
-            assert!(Instant::now() < end, "{} does not end", self.name);
-            thread::sleep(Duration::from_millis(10));
-        }
+        };
+        assert!(ended == mpsc::RecvTimeoutError::Disconnected, "{} does not end", self.name);
+        self.child.wait().expect("a child can be awaited")
     }
 
     /// Whether it has ended.

@@ -7,7 +7,7 @@
 //! Not here: what the records mean, and when to try again (`engine`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -175,7 +175,7 @@ pub(super) fn start(
     delays: Delays,
 ) -> Result<(Files, Opened, oneshot::Receiver<()>), PipelineError> {
     photon_disk::durable::create_dir_all_durable(&directory)?;
-    let lock = lock(&directory.join("lock"))?;
+    let lock = lock(|| LockFile::try_exclusive(&directory.join("lock")))?;
     let cursor_path = directory.join("cursor");
     let retries = RetryStore::open(&directory.join("retry"), limits)?;
     let ends = EndsWriter::open(&directory.join("ends"))?;
@@ -213,10 +213,10 @@ pub(super) fn start(
 }
 
 /// A verifier that looks at the files holds the lock for a moment: that is no second dispatcher.
-fn lock(path: &Path) -> Result<LockFile, DiskError> {
+fn lock(mut take: impl FnMut() -> Result<LockFile, DiskError>) -> Result<LockFile, DiskError> {
     let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
-        match LockFile::try_exclusive(path) {
+        match take() {
             Err(DiskError::Busy { .. }) if Instant::now() < until => std::thread::sleep(LOCK_LOOK_AGAIN),
             taken => return taken,
         }
@@ -374,5 +374,28 @@ impl Thread {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dispatcher_waits_for_who_looks_at_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        drop(LockFile::try_exclusive(&path).unwrap());
+        let mut looking = Some(LockFile::try_shared(&path).unwrap());
+        let mut tries = 0;
+        // Whoever looks goes when the dispatcher has met him.
+        let taken = lock(|| {
+            tries += 1;
+            let taken = LockFile::try_exclusive(&path);
+            looking.take();
+            taken
+        });
+        assert!(taken.is_ok());
+        assert_eq!(tries, 2);
     }
 }
