@@ -28,8 +28,6 @@ pub use effect::{Effect, IoSeq, Record, Reply};
 pub use event::{Event, Monotonic, Now, ReadId, RequestId};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-// For the simulator.
-pub use photon_types::Prng;
 
 pub use paxos::ballot::Ballot;
 pub use paxos::message::{

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use photon_core::Prng;
+use photon_types::Prng;
 
 /// How likely something is, in a million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

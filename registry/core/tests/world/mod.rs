@@ -26,10 +26,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use photon_core::machine::{MemoryTable, RowLayout, apply};
 use photon_core::{
-    Config, Effect, Entry, Event, IoSeq, Limits, Message, Monotonic, Now, Prng, ReadId, Record, Replica, RequestId,
-    RoleName, Value,
+    Config, Effect, Entry, Event, IoSeq, Limits, Message, Monotonic, Now, ReadId, Record, Replica, RequestId, RoleName,
+    Value,
 };
-use photon_types::{Chunk, Command, DeleteReason, EventKey, GroupId, Incarnation, NodeId, Outcomes, Slot, Token};
+use photon_types::{Chunk, Command, DeleteReason, EventKey, GroupId, Incarnation, NodeId, Outcomes, Prng, Slot, Token};
 
 /// The cluster, and the trace of the command that runs.
 #[derive(Default)]

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use photon_core::{Effect, Event, Message, Prng, Replica, RoleName};
-use photon_types::NodeId;
+use photon_core::{Effect, Event, Message, Replica, RoleName};
+use photon_types::{NodeId, Prng};
 
 use super::network::{Cut, index};
 use super::node::Node;
